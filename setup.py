@@ -1,0 +1,45 @@
+"""Builds the native modules: every ``smg/_native/*.pyx`` becomes one extension.
+
+``SMG_SANITIZE=1`` builds the debug variant (bounds checks, AddressSanitizer) that ``scripts/test --sanitize`` runs.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+SANITIZE = os.environ.get("SMG_SANITIZE") == "1"
+SOURCES = sorted(Path("smg/_native").glob("*.pyx"))
+
+compile_args = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter"]
+link_args: list[str] = []
+if SANITIZE:
+    compile_args += ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+    link_args += ["-fsanitize=address,undefined"]
+else:
+    compile_args += ["-O3", "-g0"]
+
+setup(
+    ext_modules=cythonize(
+        [
+            Extension(
+                f"smg._native.{path.stem}",
+                [str(path)],
+                extra_compile_args=compile_args,
+                extra_link_args=link_args,
+            )
+            for path in SOURCES
+        ],
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": SANITIZE,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": SANITIZE,
+            "embedsignature": True,
+        },
+        build_dir="build/cython",
+        nthreads=0,
+    ),
+)

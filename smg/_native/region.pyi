@@ -1,0 +1,97 @@
+"""The memory all processes of one gateway share (memfd): worker table, in-flight matrix, snapshot, metric cells.
+
+C11 atomics, no locks across Python code, no float atomics (fixed point). Losing the region costs speed and counters,
+never data. Every row of the process dimension is written by its own process only, so a killed process is undone by
+``clear_process``. ``process`` is 0 for control, 1…N for request workers, N + 1 for the supervisor.
+"""
+
+from collections.abc import Sequence
+
+LAYOUT_VERSION: int
+COUNTER: int  # monotone; a dead process's counts stay
+GAUGE: int  # signed; a dead process's value goes
+MAX_SERIES_KEY: int  # bytes of one series key
+
+# Fields of a worker slot (i64 each), see worker_get/worker_set/worker_add.
+STATUS: int  # 0 free, 1 pending, 2 ready, 3 not_ready, 4 failed, 5 draining
+FAILURES: int  # transport failures seen by request workers since the last probe success
+PROCESSED: int  # finished requests
+LAST_OK: int  # monotonic milliseconds of the last token or good probe
+RUNNING: int  # engine's own report
+WAITING: int
+USAGE: int  # KV usage, millionths
+QUEUED_TOKENS: int
+
+class Region:
+    """One mapping of the region. Create before the fork; children use the inherited object or ``attach(fd)``."""
+
+    fd: int
+    boot_id: int
+    processes: int
+    workers: int
+    series: int
+
+    @staticmethod
+    def create(processes: int, workers: int = 4096, series: int = 4096, snapshot_bytes: int = 4 << 20) -> Region:
+        """Make a new region. ``processes`` counts all rows (N + 2). Raises OSError, ValueError."""
+
+    @staticmethod
+    def attach(fd: int) -> Region:
+        """Map an existing region. Raises ValueError when magic, layout version or size do not fit."""
+
+    def close(self) -> None: ...
+
+    # processes
+    def claim_process(self, process: int, pid: int) -> None:
+        """Write ``pid`` into the process's row (shown by tools)."""
+
+    def process_pid(self, process: int) -> int: ...
+    def clear_process(self, process: int) -> None:
+        """Undo a dead process: its in-flight rows, requests and gauges become 0, its counters move to a retired row."""
+
+    # in-flight: requests and tokens per (process, worker slot); admission counts requests per process
+    def inflight_add(self, process: int, slot: int, requests: int, tokens: int) -> None: ...
+    def inflight(self, slot: int) -> tuple[int, int]:
+        """(requests, tokens) of ``slot``, summed over all processes."""
+
+    def inflight_many(self, slots: Sequence[int]) -> list[int]:
+        """Requests in flight of each slot."""
+
+    def requests_add(self, process: int, delta: int) -> int:
+        """Count admitted requests of a process; returns the new sum over all processes."""
+
+    def requests_total(self) -> int: ...
+
+    # worker slots
+    def worker_get(self, slot: int, field: int) -> int: ...
+    def worker_set(self, slot: int, field: int, value: int) -> None: ...
+    def worker_add(self, slot: int, field: int, delta: int) -> int:
+        """Atomically add; returns the new value."""
+
+    def worker_reset(self, slot: int) -> int:
+        """Zero a slot's fields and return its new generation (1 upwards)."""
+
+    def worker_generation(self, slot: int) -> int: ...
+
+    # round robin and other shared sequences
+    def sequence_next(self, sequence: int) -> int:
+        """Fetch-and-add on one of 256 shared counters."""
+
+    # registry snapshot: one writer (control), many readers
+    def publish(self, blob: bytes) -> int:
+        """Publish a new snapshot; returns its version. Raises ValueError when it does not fit."""
+
+    def snapshot_version(self) -> int:
+        """0 before the first publish; readers compare this one number per request."""
+
+    def snapshot(self) -> tuple[int, bytes]:
+        """(version, blob), never torn."""
+
+    # metric series
+    def find_series(self, key: bytes, kind: int) -> int:
+        """Index of the series ``key``, made when new; -1 when the table is full. Raises ValueError (key too long)."""
+
+    def cell_add(self, process: int, index: int, amount: int) -> None: ...
+    def cell_set(self, process: int, index: int, value: int) -> None: ...
+    def read_series(self) -> list[tuple[bytes, int, int]]:
+        """(key, kind, sum over live processes and the retired row) of every series, in order of creation."""

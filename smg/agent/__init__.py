@@ -1,0 +1,1 @@
+"""Tool loop, MCP sessions and built-in tools."""

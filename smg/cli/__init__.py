@@ -1,0 +1,1 @@
+"""The commands: smg-server, smg-engine, smg-bench."""

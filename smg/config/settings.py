@@ -1,0 +1,213 @@
+"""The settings tree. A field's ``Meta`` holds its help text, limits and flag; everything else is generated.
+
+Flags carry the reference gateway's names where they mean the same. A field ``server.host`` with flag ``--host`` is
+also read from the environment as ``SMG_HOST`` and from YAML as ``server: {host: …}``.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import msgspec
+from msgspec import Meta
+
+
+def option(
+    flag: str,
+    text: str,
+    *aliases: str,
+    secret: bool = False,
+    gt: float | None = None,
+    ge: float | None = None,
+    le: float | None = None,
+) -> Meta:
+    """Describe one setting: its flag (with aliases), help text, whether it is a secret, and numeric limits."""
+    limits = {name: limit for name, limit in (("gt", gt), ("ge", ge), ("le", le)) if limit is not None}
+    extra = {"flag": flag, "aliases": aliases, "secret": secret}
+    return cast("Meta", Meta(description=text, extra=extra, **limits))  # type: ignore[call-overload]
+
+
+def _state_dir() -> str:
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return str(Path(base) / "smg")
+
+
+class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class ServerSettings(_Group, frozen=True):
+    """Listening, limits and shutdown."""
+
+    host: Annotated[str, option("--host", "Address to listen on.")] = "0.0.0.0"
+    port: Annotated[int, option("--port", "Port to listen on; 0 picks a free one.", ge=0, le=65535)] = 30000
+    workers: Annotated[int, option("--workers", "Number of request worker processes.", ge=1, le=64)] = 1
+    max_payload_size: Annotated[
+        int, option("--max-payload-size", "Largest request body in bytes; a larger one is answered with 413.", ge=1)
+    ] = 512 << 20
+    request_timeout_secs: Annotated[
+        float, option("--request-timeout-secs", "Longest time one request may take, in seconds, stream included.", gt=0)
+    ] = 1800.0
+    shutdown_settle_secs: Annotated[
+        float,
+        option(
+            "--shutdown-settle-secs",
+            "After SIGTERM, seconds to go on accepting while readiness answers 503.",
+            ge=0,
+        ),
+    ] = 5.0
+    shutdown_grace_period_secs: Annotated[
+        float, option("--shutdown-grace-period-secs", "After SIGTERM, seconds running requests may finish in.", ge=0)
+    ] = 180.0
+    request_id_headers: Annotated[
+        tuple[str, ...],
+        option("--request-id-headers", "Headers a client's own request id is taken from, first present wins."),
+    ] = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")
+    tls_cert_path: Annotated[
+        str | None, option("--tls-cert-path", "PEM certificate chain; with --tls-key-path turns TLS on.")
+    ] = None
+    tls_key_path: Annotated[str | None, option("--tls-key-path", "PEM private key of the certificate.")] = None
+    state_dir: Annotated[str, option("--state-dir", "Directory for caches and sockets; made when missing.")] = (
+        msgspec.field(default_factory=_state_dir)
+    )
+
+
+class FleetSettings(_Group, frozen=True):
+    """The engines behind the gateway."""
+
+    worker_urls: Annotated[
+        tuple[str, ...], option("--worker-urls", "Engines, as grpc://host:port, separated by spaces or commas.")
+    ] = ()
+    backend: Annotated[
+        str | None,
+        option("--backend", "Engine contract of all --worker-urls; probed when not given.", "--runtime"),
+    ] = None
+    max_workers: Annotated[int, option("--max-workers", "Slots for engines in the shared region.", ge=1, le=65536)] = (
+        4096
+    )
+    worker_startup_timeout_secs: Annotated[
+        float, option("--worker-startup-timeout-secs", "How long registration waits for an engine.", gt=0)
+    ] = 1800.0
+    worker_startup_check_interval: Annotated[
+        float,
+        option("--worker-startup-check-interval", "Seconds between probes of an engine that is not up yet.", gt=0),
+    ] = 1.0
+    health_check_interval_secs: Annotated[
+        float, option("--health-check-interval-secs", "Seconds between health probes of a ready engine.", gt=0)
+    ] = 10.0
+    health_check_timeout_secs: Annotated[
+        float, option("--health-check-timeout-secs", "Time limit of one probe, in seconds.", gt=0)
+    ] = 5.0
+    health_failure_threshold: Annotated[
+        int, option("--health-failure-threshold", "Failed probes in a row that take an engine out.", ge=1)
+    ] = 3
+    health_success_threshold: Annotated[
+        int, option("--health-success-threshold", "Good probes in a row that bring an engine back.", ge=1)
+    ] = 1
+
+
+class ModelSettings(_Group, frozen=True):
+    """Tokenizer and chat template; by default both come from the engine."""
+
+    model_path: Annotated[
+        str | None,
+        option(
+            "--model-path", "Directory with the model's tokenizer files, instead of the engine's bundle.", "--model"
+        ),
+    ] = None
+    tokenizer_path: Annotated[
+        str | None, option("--tokenizer-path", "Tokenizer directory or tokenizer.json; wins over --model-path.")
+    ] = None
+    chat_template: Annotated[
+        str | None, option("--chat-template", "Jinja chat template file; wins over the model's own.")
+    ] = None
+    reasoning_parser: Annotated[
+        str | None, option("--reasoning-parser", "Reasoning parser of all models; default: by model.")
+    ] = None
+    tool_call_parser: Annotated[
+        str | None, option("--tool-call-parser", "Tool-call parser of all models; default: by model.")
+    ] = None
+
+
+class RoutingSettings(_Group, frozen=True):
+    """How a worker is chosen, and what happens when one fails before its first token."""
+
+    policy: Annotated[Literal["random", "round_robin"], option("--policy", "Routing policy.")] = "round_robin"
+    retry_max_retries: Annotated[
+        int, option("--retry-max-retries", "Attempts of one request, the first included.", ge=1, le=100)
+    ] = 5
+    retry_initial_backoff_ms: Annotated[
+        int, option("--retry-initial-backoff-ms", "Wait before the second attempt on the same worker.", ge=1)
+    ] = 50
+    retry_max_backoff_ms: Annotated[int, option("--retry-max-backoff-ms", "Longest wait between attempts.", ge=1)] = (
+        30000
+    )
+    disable_retries: Annotated[bool, option("--disable-retries", "Try each request once.")] = False
+
+
+class AdmissionSettings(_Group, frozen=True):
+    """How many requests are let in."""
+
+    max_concurrent_requests: Annotated[
+        int,
+        option(
+            "--max-concurrent-requests",
+            "Requests in flight over all worker processes, beyond which 429 is answered; -1: no limit.",
+            ge=-1,
+        ),
+    ] = -1
+
+
+class SecuritySettings(_Group, frozen=True):
+    """Keys. A client sends one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'."""
+
+    api_key: Annotated[
+        tuple[str, ...], option("--api-key", "Key for the inference routes; may be given several times.", secret=True)
+    ] = ()
+    admin_key: Annotated[
+        tuple[str, ...],
+        option(
+            "--admin-key",
+            "Key for the admin routes, which without one answer to loopback only; may be given several times.",
+            secret=True,
+        ),
+    ] = ()
+
+
+class TelemetrySettings(_Group, frozen=True):
+    """Logs."""
+
+    log_level: Annotated[
+        Literal["debug", "info", "warn", "error"], option("--log-level", "Least severe level that is logged.")
+    ] = "info"
+    log_json: Annotated[bool, option("--log-json", "Log one JSON object per line.")] = False
+
+
+class EmbeddedSettings(_Group, frozen=True):
+    """The engine the gateway can run itself (llama.cpp on the CPU)."""
+
+    embedded_engine: Annotated[
+        bool, option("--embedded-engine", "Run the embedded engine as a supervised child and route to it.")
+    ] = False
+    embedded_model: Annotated[
+        str | None, option("--embedded-model", "GGUF file of the embedded engine; default: the bundled SmolLM2.")
+    ] = None
+    embedded_port: Annotated[
+        int, option("--embedded-port", "Port of the embedded engine on 127.0.0.1; 0 picks a free one.", ge=0, le=65535)
+    ] = 0
+    embedded_args: Annotated[
+        tuple[str, ...], option("--embedded-args", "Further flags for 'smg-engine llama', as one quoted string.")
+    ] = ()
+
+
+class Settings(_Group, frozen=True):
+    """Everything that can be configured."""
+
+    server: ServerSettings = ServerSettings()
+    fleet: FleetSettings = FleetSettings()
+    model: ModelSettings = ModelSettings()
+    routing: RoutingSettings = RoutingSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    security: SecuritySettings = SecuritySettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    embedded: EmbeddedSettings = EmbeddedSettings()

@@ -1,0 +1,1 @@
+"""Structured output: schema to engine constraint, validation of results."""

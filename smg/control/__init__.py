@@ -1,0 +1,1 @@
+"""The control process: the fleet's only writer."""

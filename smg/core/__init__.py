@@ -1,0 +1,1 @@
+"""The nouns all packages share: context, requests, batches, events, errors, ids, clock and the wire helpers."""

@@ -1,0 +1,99 @@
+"""The three kinds of backend, and what is handed to each (DESIGN, the way of a request).
+
+* ``tokens``: token ids in, TokenBatch out (gRPC and ZMQ engines). Text stages run in the gateway.
+* ``events``: GenerationRequest in, Event out (providers, an HTTP engine asked in another dialect).
+* ``raw``: the same dialect on both sides: the body is patched, the bytes return untouched.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from smg.core.batch import TokenBatch
+from smg.core.context import RequestContext
+from smg.core.events import Event
+from smg.core.request import Constraint, GenerationRequest, Limits, Logprobs, Sampling
+
+BackendKind: TypeAlias = Literal["tokens", "events", "raw"]
+
+
+class EngineRequest(msgspec.Struct):
+    """One dispatch on a ``tokens`` backend, everything resolved.
+
+    ``id`` is unique per attempt. ``sampling`` has the model's defaults filled in where the client said nothing.
+    ``stop_ids`` end a choice inside the engine; stop strings are never sent (the gateway matches text itself).
+    ``dp_rank`` is None unless the worker is pinned to a data-parallel rank (0 is a valid pin).
+    """
+
+    id: str
+    ids: Sequence[int]
+    sampling: Sampling
+    limits: Limits
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    n: int = 1
+    logprobs: Logprobs | None = None
+    constraint: Constraint | None = None
+    dp_rank: int | None = None
+    trace: str | None = None
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A running generation on an engine, as batches of TokenBatch.
+
+    Flow control is by demand: nothing is read from the engine while nobody awaits ``next`` (a slow client therefore
+    pauses only its own stream).
+    """
+
+    async def next(self) -> list[TokenBatch]:
+        """Return everything that has arrived (at least one batch), or [] after the last choice's end.
+
+        Raises:
+            GatewayError: ``worker_stream_failed`` and kin; ``worker_fault`` tells whether the engine is to blame.
+        """
+        ...
+
+    async def cancel(self, reason: str) -> None:
+        """Stop the generation on the engine (transport cancel, then Abort). Idempotent, never raises."""
+        ...
+
+
+class TokensBackend(Protocol):
+    """An engine that takes and returns token ids."""
+
+    kind: Literal["tokens"]
+
+    async def open(self, ctx: RequestContext, request: EngineRequest) -> Source:
+        """Dispatch ``request``. Raises GatewayError when it can't even be sent."""
+        ...
+
+
+class EventsBackend(Protocol):
+    """A provider: canonical request in, events out."""
+
+    kind: Literal["events"]
+
+    def generate(self, ctx: RequestContext, request: GenerationRequest) -> AsyncIterator[list[Event]]: ...
+
+
+class RawResponse(msgspec.Struct):
+    """Head of a forwarded answer and its body's chunks, as the upstream sent them."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: AsyncIterator[bytes]
+
+
+class RawBackend(Protocol):
+    """An upstream that speaks the client's own dialect."""
+
+    kind: Literal["raw"]
+
+    async def forward(
+        self, ctx: RequestContext, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> RawResponse: ...
+
+
+Backend: TypeAlias = TokensBackend | EventsBackend | RawBackend

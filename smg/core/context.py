@@ -1,0 +1,105 @@
+"""RequestContext: what every layer may ask about the request it works for."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from smg.core import clock
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who calls. ``name`` is safe to log (never a key); ``admin`` opens the admin routes."""
+
+    name: str = "anonymous"
+    tenant: str = "anonymous"
+    admin: bool = False
+
+
+ANONYMOUS = Principal()
+
+
+class TraceParent(msgspec.Struct, frozen=True):
+    """W3C Trace Context: ``trace_id`` 32, ``span_id`` 16, ``flags`` 2 lower-case hex digits; ``state`` verbatim."""
+
+    trace_id: str
+    span_id: str
+    flags: str = "01"
+    state: str = ""
+
+    def header(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
+
+
+class Cancel:
+    """One-shot cancellation of a request, with its reason.
+
+    Reasons are short machine words: ``client_disconnect``, ``deadline``, ``shutdown``, ``preempted``, ``stop``.
+    Callbacks run once, in the order they were added, on the caller's thread (always the event loop's).
+    """
+
+    __slots__ = ("_callbacks", "reason")
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._callbacks: list[Callable[[str], None]] = []
+
+    def __bool__(self) -> bool:
+        return self.reason is not None
+
+    def cancel(self, reason: str) -> None:
+        if self.reason is not None:
+            return
+        self.reason = reason
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(reason)
+
+    def on_cancel(self, callback: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``callback(reason)`` on cancellation, at once if it has happened; returns what takes it back."""
+        if self.reason is not None:
+            callback(self.reason)
+            return lambda: None
+        self._callbacks.append(callback)
+
+        def remove() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+        return remove
+
+    async def wait(self) -> str:
+        """Wait for the cancellation and return its reason."""
+        event = asyncio.Event()
+        remove = self.on_cancel(lambda _: event.set())
+        try:
+            await event.wait()
+        finally:
+            remove()
+        assert self.reason is not None
+        return self.reason
+
+
+class RequestContext(msgspec.Struct):
+    """Identity, limits and cancellation of one client request; present on every path.
+
+    ``deadline`` is a reading of ``clock.monotonic`` or None; ``notes`` collects operator facts ("worker", "reason",
+    "attempts", "error") for the access log, response headers and the debug window.
+    """
+
+    request_id: str
+    endpoint: str = ""
+    principal: Principal = ANONYMOUS
+    deadline: float | None = None
+    trace: TraceParent | None = None
+    cancel: Cancel = msgspec.field(default_factory=Cancel)
+    started: float = msgspec.field(default_factory=clock.monotonic)
+    notes: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def tenant(self) -> str:
+        return self.principal.tenant
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline (never negative), or None when there is none."""
+        return None if self.deadline is None else max(0.0, self.deadline - clock.monotonic())

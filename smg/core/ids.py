@@ -1,0 +1,60 @@
+"""Identifiers: request ids by endpoint, tool-call ids, dispatch ids for engines."""
+
+import os
+import re
+import time
+import uuid
+
+# Prefixes of generated request ids (spec api-and-ops 2.1).
+PREFIXES = {
+    "/v1/chat/completions": "chatcmpl-",
+    "/v1/completions": "cmpl-",
+    "/generate": "gnt-",
+    "/v1/responses": "resp_",
+    "/v1/messages": "msg_",
+}
+
+_ACCEPTED = re.compile(r"[\x21-\x7e]{1,128}")
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def random_id(length: int = 24) -> str:
+    """Return ``length`` random alphanumerics (about 5.95 bits each) from the system's generator."""
+    number = int.from_bytes(os.urandom(length), "little")
+    out = []
+    for _ in range(length):
+        number, digit = divmod(number, 62)
+        out.append(_ALPHABET[digit])
+    return "".join(out)
+
+
+def request_id(path: str) -> str:
+    """Mint a request id whose prefix tells the endpoint."""
+    return PREFIXES.get(path, "req-") + random_id()
+
+
+def acceptable(value: str | None) -> bool:
+    """Tell whether a client's own request id may be used: 1 to 128 visible ASCII characters."""
+    return value is not None and _ACCEPTED.fullmatch(value) is not None
+
+
+def uuid7() -> uuid.UUID:
+    """Return a version 7 UUID (RFC 9562): 48 bits of Unix milliseconds, then 74 random bits."""
+    stamp = time.time_ns() // 1_000_000
+    value = (stamp << 80) | int.from_bytes(os.urandom(10), "big")
+    value = (value & ~(0xF << 76)) | (0x7 << 76)
+    value = (value & ~(0x3 << 62)) | (0x2 << 62)
+    return uuid.UUID(int=value)
+
+
+def dispatch_id(request: str, attempt: int) -> str:
+    """Id of one dispatch on an engine, unique per attempt (spec engine-contract 2.6).
+
+    SGLang's scheduler aborts by prefix, so no id may be the prefix of another: the random tail has a fixed length.
+    """
+    return f"{request}-{attempt}-{uuid7().hex[-16:]}"
+
+
+def tool_call_id() -> str:
+    """Default id of a tool call: ``call_`` and 24 hex digits, all random (spec parsers 12)."""
+    return "call_" + os.urandom(12).hex()

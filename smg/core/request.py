@@ -1,0 +1,182 @@
+"""GenerationRequest: the canonical form all dialects decode into and all backends read from.
+
+What only one dialect has (thinking signatures, response items) has its own place here or in that dialect's state;
+the raw body is kept, so that raw and provider backends patch it instead of re-encoding it.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+class TextPart(msgspec.Struct, frozen=True):
+    text: str
+
+
+class MediaPart(msgspec.Struct, frozen=True):
+    """An image, video, audio clip or file: a URL (http, https, data) or bytes with their declared media type."""
+
+    kind: str  # image, video, audio, file
+    url: str | None = None
+    data: bytes | None = None
+    media_type: str | None = None
+    options: dict[str, Any] = msgspec.field(default_factory=dict)  # detail, fps, uuid, …
+
+
+class ReasoningPart(msgspec.Struct, frozen=True):
+    """Reasoning of an earlier assistant turn; ``signature`` and ``redacted`` survive a round trip to their provider."""
+
+    text: str
+    signature: str | None = None
+    redacted: str | None = None
+
+
+class RefusalPart(msgspec.Struct, frozen=True):
+    text: str
+
+
+class RawPart(msgspec.Struct, frozen=True):
+    """A part this gateway does not interpret but a template or a provider may: ``type`` and the whole object."""
+
+    type: str
+    raw: dict[str, Any]
+
+
+Part: TypeAlias = TextPart | MediaPart | ReasoningPart | RefusalPart | RawPart
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call the assistant made: ``arguments`` is JSON text exactly as given (custom tools: free-form input)."""
+
+    id: str
+    name: str
+    arguments: str
+    kind: str = "function"
+
+
+class Message(msgspec.Struct):
+    """One turn. ``role`` is system, developer, user, assistant or tool.
+
+    ``content`` is None (absent), the plain string the client sent, or its list of parts: templates tell the
+    difference. ``tool_call_id`` and ``is_error`` belong to role tool. ``name`` is the optional author.
+    """
+
+    role: str
+    content: str | list[Part] | None = None
+    name: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ToolCall] = msgspec.field(default_factory=list)
+    tool_call_id: str | None = None
+    is_error: bool = False
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A tool offered to the model. ``parameters`` is a JSON schema, None for custom (free-form) tools."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    kind: str = "function"
+    raw: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """``mode`` is auto, none or required; ``names`` restricts the calls to those tools (a named choice: one name)."""
+
+    mode: str = "auto"
+    names: tuple[str, ...] = ()
+    parallel: bool = True
+
+
+class Sampling(msgspec.Struct):
+    """Sampling parameters; None means the model's default (worker info), then the engine contract's neutral value."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """Structured output: exactly one of json_schema, json_object, regex, grammar, structural_tag, choice.
+
+    ``value`` is the text of the schema, regex, grammar or tag (JSON for schema and tag), empty for json_object;
+    ``choices`` belongs to choice.
+    """
+
+    kind: str
+    value: str = ""
+    choices: tuple[str, ...] = ()
+
+
+class StopRules(msgspec.Struct):
+    """What ends a choice besides the model's own end of sequence.
+
+    ``strings`` are matched by the gateway on generated text, ``ids`` by the engine; ``visible`` keeps the match in the
+    text. ``ignore_eos`` lets generation run past the end-of-sequence token.
+    """
+
+    strings: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
+    visible: bool = False
+    ignore_eos: bool = False
+
+
+class Limits(msgspec.Struct):
+    """``max_tokens`` None means up to the end of the context."""
+
+    max_tokens: int | None = None
+    min_tokens: int = 0
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """Routing hints from headers and body (spec api-and-ops 2.1)."""
+
+    routing_key: str | None = None
+    target_worker: str | None = None
+    priority: str | None = None
+    dp_rank: int | None = None
+
+
+class Logprobs(msgspec.Struct, frozen=True):
+    """``top`` best candidates per token (0: only the sampled one); ``prompt`` asks for the prompt's own too."""
+
+    top: int = 0
+    prompt: bool = False
+
+
+class GenerationRequest(msgspec.Struct):
+    """One generation, whatever dialect asked for it.
+
+    Exactly one of ``messages`` (chat), ``prompt_text`` and ``prompt_ids`` is the input. ``dialect`` and ``raw`` (the
+    body as received) let raw backends forward it. ``template_kwargs`` overlay the chat template's context.
+    """
+
+    dialect: str
+    model: str
+    messages: list[Message] = msgspec.field(default_factory=list)
+    prompt_text: str | None = None
+    prompt_ids: list[int] | None = None
+    tools: list[Tool] = msgspec.field(default_factory=list)
+    tool_choice: ToolChoice = ToolChoice()
+    sampling: Sampling = msgspec.field(default_factory=Sampling)
+    constraint: Constraint | None = None
+    stop: StopRules = msgspec.field(default_factory=StopRules)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    n: int = 1
+    stream: bool = False
+    logprobs: Logprobs | None = None
+    skip_special_tokens: bool = True
+    continue_final_message: bool = False
+    separate_reasoning: bool = True
+    reasoning_effort: str | None = None
+    template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
+    hints: Hints = Hints()
+    raw: bytes = b""

@@ -1,0 +1,147 @@
+"""Interfaces of the token path: StreamTable, Sink and Tap (DESIGN 6).
+
+A StreamTable has one row per request and choice. A Source's ids are fed into rows; a row decodes, scans for stops and
+markers, and hands its text on in one of two ways:
+
+* **direct**: finished bytes go to the row's Sink by the dialect's byte template, without Python per token;
+* **tapped**: the row's Tap gets one call per fed batch with the decoded text, for parsing, logprobs and hooks.
+
+The Python twin is ``smg.text.stream_table``; the native table replaces it behind the same interface.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from smg.core.batch import TokenLogprobs
+
+
+class ByteTemplate(msgspec.Struct, frozen=True):
+    """Bytes of one hot event with holes: ``pieces[0] hole[0] pieces[1] hole[1] … pieces[-1]``.
+
+    Holes: ``text`` (JSON-escaped, without quotes), ``sequence`` (decimal, the response's running event number).
+    ``len(pieces) == len(holes) + 1``.
+    """
+
+    pieces: tuple[bytes, ...]
+    holes: tuple[str, ...]
+
+
+class Counter:
+    """Running event number of one response (``sequence_number``), shared by all its templates."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+
+    def take(self) -> int:
+        value = self.value
+        self.value += 1
+        return value
+
+
+class Sink(Protocol):
+    """Takes finished bytes of one response."""
+
+    def write(self, data: bytes) -> bool:
+        """Queue ``data``; False when the consumer lags and ``drain`` should be awaited before more is fed."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until the consumer has caught up. Raises ConnectionError when it has gone."""
+        ...
+
+
+class Decoder(Protocol):
+    """Id to bytes table of one tokenizer. ``token_bytes`` of a special token is its text's UTF-8."""
+
+    size: int
+
+    def token_bytes(self, token: int) -> bytes: ...
+
+    def is_special(self, token: int) -> bool: ...
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """A text a parser wants to be woken at: matched by ``token`` id when the vocabulary has it whole, else by text."""
+
+    text: str
+    token: int | None = None
+
+
+class RowSpec(msgspec.Struct, frozen=True):
+    """How one row decodes and stops.
+
+    ``end_ids`` are hidden end tokens (EOS and hidden stop ids): they end the row and never become text, unless
+    ``stop_visible``. ``stop_strings`` follow spec text-pipeline 5: earliest end wins, ties to the longest.
+    """
+
+    choice: int = 0
+    skip_special_tokens: bool = True
+    end_ids: frozenset[int] = frozenset()
+    stop_strings: tuple[str, ...] = ()
+    stop_visible: bool = False
+    markers: tuple[Marker, ...] = ()
+
+
+class RowOutput(msgspec.Struct):
+    """What one feed brought for a tapped row.
+
+    ``text`` is whole characters that can no longer be part of a stop string. ``ids`` and ``logprobs`` are those fed
+    (also when their text is still held). ``stopped`` is set once: the row takes nothing more; ``matched`` is the stop
+    string or id (None for EOS).
+    """
+
+    choice: int
+    text: str
+    ids: Sequence[int]
+    logprobs: Sequence[TokenLogprobs] | None
+    stopped: bool = False
+    matched: int | str | None = None
+
+
+class Tap(Protocol):
+    """Gets a tapped row's output, once per fed batch, never per token."""
+
+    def on_output(self, row: int, output: RowOutput) -> None: ...
+
+
+class StreamTable(Protocol):
+    """Rows of running choices. Handles are small ints, reused after ``close``."""
+
+    def open(self, spec: RowSpec, decoder: Decoder, tap: Tap) -> int:
+        """Open a tapped row and return its handle."""
+        ...
+
+    def direct(self, row: int, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
+        """Send the row's further text straight to ``sink``; the tap then only hears of the stop and the end."""
+        ...
+
+    def feed(self, row: int, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> bool:
+        """Feed new ids; False when the row has stopped (now or before) and the engine should be told.
+
+        Ids after a stop are discarded and not counted.
+        """
+        ...
+
+    def finish(self, row: int) -> None:
+        """End of the engine's stream: flush held text and undecoded bytes (as U+FFFD) to the sink or the tap."""
+        ...
+
+    def ids(self, row: int) -> Sequence[int]:
+        """All ids the row has taken (resume, budgets, storage)."""
+        ...
+
+    def text(self, row: int) -> str:
+        """All text the row has emitted."""
+        ...
+
+    def close(self, row: int) -> None:
+        """Forget the row."""
+        ...
+
+    def __len__(self) -> int:
+        """Number of open rows (0 when idle: a leak test reads it)."""
+        ...

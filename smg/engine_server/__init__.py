@@ -1,0 +1,1 @@
+"""Engines we serve ourselves: llama (real, embedded) and mock (scriptable)."""

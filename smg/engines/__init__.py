@@ -1,0 +1,1 @@
+"""Engine drivers: one folder per contract, one table row each."""

@@ -1,0 +1,102 @@
+"""What an engine contract provides: an Adapter (messages) that any transport can carry, and the facts it reports.
+
+An Adapter turns nouns into message bytes and back and knows nothing of connections. ``GrpcDriver`` (``driver.py``)
+joins one Adapter and one transport into a tokens backend. Adding a contract: one folder with an Adapter, one row in
+``table.py``.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from smg.core.backends import EngineRequest
+from smg.core.batch import TokenBatch
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What an engine contract can do (spec engine-contract 9)."""
+
+    n: bool = True
+    seed: bool = True
+    constraints: frozenset[str] = frozenset()
+    prompt_logprobs: bool = False
+    logit_bias: bool = True
+    min_tokens: bool = True
+    embed: bool = False
+    loads: bool = False
+    kv_events: bool = False
+    tokenizer_bundle: bool = True
+    priority: bool = False
+
+
+class EngineInfo(msgspec.Struct):
+    """What GetModelInfo and GetServerInfo told, normalised (spec engine-contract 2.8). Secrets never enter it.
+
+    ``context_length`` is in tokens, 0 when unknown. ``default_sampling`` holds temperature, top_p, top_k, min_p,
+    repetition_penalty where the model has its own. ``labels`` are flat strings for people and policies.
+    """
+
+    model_id: str
+    model_path: str = ""
+    tokenizer_path: str = ""
+    context_length: int = 0
+    max_input_length: int = 0
+    vocab_size: int = 0
+    eos_ids: tuple[int, ...] = ()
+    is_generation: bool = True
+    default_sampling: dict[str, float] = msgspec.field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class EngineLoad(msgspec.Struct, frozen=True):
+    """One rank's load (spec engine-contract 2.9)."""
+
+    dp_rank: int = 0
+    running: int = 0
+    waiting: int = 0
+    used_tokens: int = 0
+    max_tokens: int = 0
+    usage: float = 0.0
+
+
+class Decoder(Protocol):
+    """Turns one stream's messages into batches; it holds what a contract's quirks need to remember per choice."""
+
+    def decode(self, message: bytes) -> list[TokenBatch]:
+        """Decode one message. Raises ValueError when it is not one of this contract's."""
+        ...
+
+
+class Adapter(Protocol):
+    """The messages of one engine contract. ``service`` is the full gRPC service name."""
+
+    name: str
+    service: str
+    capabilities: Capabilities
+
+    def generate(self, request: EngineRequest) -> bytes:
+        """Encode a Generate request. Raises GatewayError (400) for what the contract cannot express."""
+        ...
+
+    def decoder(self, request: EngineRequest) -> Decoder: ...
+
+    def abort(self, ids: Sequence[str]) -> Sequence[bytes]:
+        """Encode the Abort messages for these dispatch ids (one message, or one per id)."""
+        ...
+
+    def info(self, model: bytes, server: bytes) -> EngineInfo:
+        """Decode the answers of GetModelInfo and GetServerInfo."""
+        ...
+
+    def healthy(self, message: bytes) -> bool:
+        """Decode a HealthCheck answer."""
+        ...
+
+    def loads_request(self) -> bytes: ...
+
+    def loads(self, message: bytes) -> list[EngineLoad]: ...
+
+    def tokenizer_chunk(self, message: bytes) -> tuple[bytes, str]:
+        """Decode one GetTokenizer chunk into (data, sha256 hex; empty on all but the last)."""
+        ...

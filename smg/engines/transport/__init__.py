@@ -1,0 +1,1 @@
+"""Transports that carry engine contracts."""

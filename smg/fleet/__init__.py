@@ -1,0 +1,1 @@
+"""Workers and models: records, registry, health, loads, snapshot."""

@@ -1,0 +1,66 @@
+"""Records of the fleet, as control publishes them and request workers read them."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from smg.core.backends import BackendKind
+
+Status: TypeAlias = Literal["pending", "ready", "not_ready", "failed", "draining"]
+
+# Numbers of a status in the region's worker table (0 is a free slot).
+STATUS_CODES: dict[Status, int] = {"pending": 1, "ready": 2, "not_ready": 3, "failed": 4, "draining": 5}
+STATUS_NAMES: dict[int, Status] = {code: name for name, code in STATUS_CODES.items()}
+
+
+class WorkerRecord(msgspec.Struct):
+    """One engine. ``slot`` indexes the region's worker table and stays the same for the worker's life.
+
+    ``runtime`` is the driver's name (a row of ``smg.engines.table``), empty until probed. ``status`` here is the last
+    published one; the region's table has the current one. ``models`` are the ids it serves, the first its own.
+    """
+
+    id: str
+    slot: int
+    url: str
+    runtime: str = ""
+    kind: BackendKind = "tokens"
+    models: list[str] = msgspec.field(default_factory=list)
+    status: Status = "pending"
+    reason: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    priority: int = 50
+    cost: float = 1.0
+
+
+class ModelRecord(msgspec.Struct):
+    """One model id and what the gateway needs to serve it.
+
+    ``tokenizer_dir`` is a local directory (bundle cache or configured path), empty until it is there; ``tokenizer_key``
+    names its content, so that workers load each content once. ``context_length`` is 0 when unknown.
+    """
+
+    id: str
+    aliases: list[str] = msgspec.field(default_factory=list)
+    tokenizer_dir: str = ""
+    tokenizer_key: str = ""
+    tokenizer_error: str = ""
+    context_length: int = 0
+    eos_ids: list[int] = msgspec.field(default_factory=list)
+    default_sampling: dict[str, float] = msgspec.field(default_factory=dict)
+    created: int = 0
+
+
+class FleetSnapshot(msgspec.Struct):
+    """The registry at one moment; published as msgpack in the region."""
+
+    version: int = 0
+    workers: list[WorkerRecord] = msgspec.field(default_factory=list)
+    models: list[ModelRecord] = msgspec.field(default_factory=list)
+
+    def model(self, name: str) -> ModelRecord | None:
+        """Find a model by id or alias."""
+        for record in self.models:
+            if record.id == name or name in record.aliases:
+                return record
+        return None

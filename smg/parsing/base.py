@@ -1,0 +1,71 @@
+"""What a reasoning or tool-call format provides (spec parsers 1). Adding one: a file in ``reasoning/`` or ``tools/``
+and a row in ``table.py``.
+
+One parser object serves one choice of one request. ``feed`` gets whatever text is new, cut anywhere; ``finish`` gets
+the end of the output. Nothing fed may be lost: what is neither reasoning nor a call comes back as ``Content``.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from smg.core.request import Tool
+
+
+class Content(msgspec.Struct, frozen=True):
+    text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    text: str
+
+
+class CallStart(msgspec.Struct, frozen=True):
+    """``name`` is complete; ``native_id`` is the model's own id, if its format has one."""
+
+    name: str
+    native_id: str | None = None
+
+
+class CallArguments(msgspec.Struct, frozen=True):
+    """A piece of the JSON text of the arguments of the call that started last."""
+
+    text: str
+
+
+class CallEnd(msgspec.Struct, frozen=True):
+    complete: bool = True
+
+
+Piece: TypeAlias = Content | Reasoning | CallStart | CallArguments | CallEnd
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What a parser is told before the first token.
+
+    ``prompt_tail`` is the end of the rendered prompt (up to 256 characters): it tells whether the prompt has already
+    opened a reasoning block. ``thinking`` is the resolved toggle, None when the template has none. ``vocabulary`` looks
+    a marker's token id up (None when the text is not one token). ``tools`` are those offered in the request.
+    """
+
+    prompt_tail: str = ""
+    thinking: bool | None = None
+    tools: Sequence[Tool] = ()
+
+
+class Parser(Protocol):
+    """A reasoning parser (yields Reasoning and Content) or a tool parser (Content and calls).
+
+    ``markers`` are the texts it must be shown as text although they are special tokens of the vocabulary.
+    """
+
+    markers: tuple[str, ...]
+
+    def feed(self, text: str) -> list[Piece]: ...
+
+    def finish(self) -> list[Piece]: ...
+
+
+class ParserFactory(Protocol):
+    def __call__(self, start: Start) -> Parser: ...

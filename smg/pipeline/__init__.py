@@ -1,0 +1,1 @@
+"""From a GenerationRequest to a stream of Events: stages, backend choice, accumulator."""

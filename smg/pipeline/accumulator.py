@@ -1,0 +1,114 @@
+"""Folds events into a whole answer, for buffered responses, storage and budgets."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from smg.core.batch import TokenLogprobs
+from smg.core.errors import GatewayError
+from smg.core.events import (
+    Annotation,
+    Event,
+    Failure,
+    Finish,
+    ReasoningDelta,
+    Refusal,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+
+
+class AnswerCall(msgspec.Struct):
+    """A tool call of the answer; ``complete`` is False when the output broke off inside it."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    kind: str = "function"
+    complete: bool = True
+
+
+class AnswerChoice(msgspec.Struct):
+    """One choice. ``logprobs`` and ``ids`` are in token order, whatever the tokens became."""
+
+    text: str = ""
+    reasoning: str = ""
+    signature: str | None = None
+    refusal: str = ""
+    calls: list[AnswerCall] = msgspec.field(default_factory=list)
+    annotations: list[dict[str, object]] = msgspec.field(default_factory=list)
+    logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
+    ids: list[int] = msgspec.field(default_factory=list)
+    finish: Finish | None = None
+
+
+class Answer(msgspec.Struct):
+    """A whole answer: choices by index, and the final usage."""
+
+    choices: list[AnswerChoice] = msgspec.field(default_factory=list)
+    usage: Usage = Usage()
+
+
+class Accumulator:
+    """Feed it events, read ``answer``. A Failure event raises the error it stands for."""
+
+    def __init__(self, n: int = 1) -> None:
+        self.answer = Answer([AnswerChoice() for _ in range(n)])
+        self._text: list[list[str]] = [[] for _ in range(n)]
+        self._reasoning: list[list[str]] = [[] for _ in range(n)]
+        self._arguments: list[dict[int, list[str]]] = [{} for _ in range(n)]
+
+    def feed(self, events: Iterable[Event]) -> None:
+        for event in events:
+            match event:
+                case Usage():
+                    self.answer.usage = event
+                case Failure():
+                    raise GatewayError(
+                        event.code,
+                        event.message,
+                        status=event.status,
+                        retry_after=event.retry_after,
+                        param=event.param,
+                    )
+                case _:
+                    self._choice(event)
+
+    def _choice(self, event: Event) -> None:
+        assert not isinstance(event, Usage | Failure)
+        choice = self.answer.choices[event.choice]
+        if isinstance(event, TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta):
+            if event.logprobs is not None:
+                choice.logprobs += event.logprobs
+            if event.ids is not None:
+                choice.ids += event.ids
+        match event:
+            case TextDelta():
+                self._text[event.choice].append(event.text)
+            case ReasoningDelta():
+                self._reasoning[event.choice].append(event.text)
+                choice.signature = event.signature or choice.signature
+            case ToolCallStart():
+                choice.calls.append(AnswerCall(event.id, event.name, kind=event.kind, complete=False))
+            case ToolCallDelta():
+                self._arguments[event.choice].setdefault(event.index, []).append(event.arguments)
+            case ToolCallEnd():
+                choice.calls[event.index].complete = event.complete
+            case Refusal():
+                choice.refusal += event.text
+            case Annotation():
+                choice.annotations.append(event.annotation)
+            case Finish():
+                choice.finish = event
+
+    def finish(self) -> Answer:
+        """Join what was collected and return the answer."""
+        for index, choice in enumerate(self.answer.choices):
+            choice.text = "".join(self._text[index])
+            choice.reasoning = "".join(self._reasoning[index])
+            for number, pieces in self._arguments[index].items():
+                choice.calls[number].arguments = "".join(pieces)
+        return self.answer

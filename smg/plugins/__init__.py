@@ -1,0 +1,1 @@
+"""Extension points: middleware and hooks."""

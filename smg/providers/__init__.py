@@ -1,0 +1,1 @@
+"""Cloud providers as events backends."""

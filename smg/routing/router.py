@@ -1,0 +1,51 @@
+"""The Router interface: reserve on select, one lease per attempt (spec routing 10.3)."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from smg.core.request import Hints
+from smg.fleet.records import WorkerRecord
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What a policy may look at. ``tried`` holds ids of workers that failed this request already."""
+
+    model: str
+    ids: Sequence[int] = ()
+    text: str = ""
+    hints: Hints = Hints()
+    leg: str = "regular"  # regular, prefill, decode, encode
+    tried: frozenset[str] = frozenset()
+    tokens: int = 0  # expected work, for load accounting
+
+
+class Lease(msgspec.Struct):
+    """A selected worker whose in-flight count is already raised. ``matched`` is the prefix hit in tokens."""
+
+    worker: WorkerRecord
+    reason: str
+    tokens: int
+    matched: int = 0
+    done: bool = False
+
+
+class Router(Protocol):
+    """Selection and load accounting."""
+
+    def select(self, query: Query) -> Lease:
+        """Choose a worker and count the request on it in one step.
+
+        Raises:
+            GatewayError: ``model_not_found`` (404) or ``no_available_workers`` (503).
+        """
+        ...
+
+    def commit(self, lease: Lease) -> None:
+        """The worker has accepted the request (first batch): prefixes may be learnt."""
+        ...
+
+    def release(self, lease: Lease, outcome: str) -> None:
+        """The attempt is over: ``ok``, ``client_error``, ``busy``, ``worker_failed`` or ``cancelled``. Idempotent."""
+        ...

@@ -1,0 +1,1 @@
+"""Keys, principals and what they may do."""

@@ -1,0 +1,1 @@
+"""Logs, metric cells and the metrics page."""

@@ -1,0 +1,1 @@
+"""Tokenizer loading, chat templates, encode cache, StreamTable's Python twin, stop rules."""

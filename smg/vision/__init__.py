@@ -1,0 +1,1 @@
+"""Images, video and audio: fetch, decode, one file per model family."""

@@ -1,0 +1,61 @@
+"""Flags over environment over YAML over defaults; all mistakes in one report; secrets never shown."""
+
+import pytest
+
+from smg.config import Settings, SettingsError, load
+from smg.config.fields import fields
+from smg.config.load import parser
+
+
+def test_defaults():
+    assert load([], {}) == Settings()
+
+
+def test_precedence(tmp_path):
+    config = tmp_path / "smg.yaml"
+    config.write_text("server: {host: 1.1.1.1, port: 1, workers: 3}\nsecurity: {api_key: [from-file]}\n")
+    settings = load(["--config", str(config), "--port", "3"], {"SMG_PORT": "2", "SMG_HOST": "2.2.2.2"})
+    assert (settings.server.port, settings.server.host, settings.server.workers) == (3, "2.2.2.2", 3)
+    assert settings.security.api_key == ("from-file",)
+
+
+def test_lists():
+    settings = load(
+        ["--worker-urls", "grpc://a:1", "grpc://b:2", "--worker-urls", "grpc://c:3,grpc://d:4", "--api-key", "x,y"], {}
+    )
+    assert settings.fleet.worker_urls == ("grpc://a:1", "grpc://b:2", "grpc://c:3", "grpc://d:4")
+    assert settings.security.api_key == ("x,y",)
+    assert load([], {"SMG_EMBEDDED_ARGS": "--slots 4"}).embedded.embedded_args == ("--slots", "4")
+
+
+def test_every_problem_is_reported_at_once():
+    with pytest.raises(SettingsError) as caught:
+        load(["--port", "70000", "--policy", "best", "--worker-urls", "nonsense", "--tls-cert-path", "/nowhere"], {})
+    text = str(caught.value)
+    assert len(caught.value.problems) == 5
+    for word in ("--port", "at most 65535", "--policy", "round_robin", "nonsense", "--tls-key-path", "/nowhere"):
+        assert word in text
+
+
+def test_secrets_are_never_printed(capsys):
+    with pytest.raises(SettingsError) as caught:
+        load(["--api-key", " secret-key"], {})
+    assert "secret-key" not in str(caught.value)
+    with pytest.raises(SystemExit):
+        load(["--help"], {"SMG_API_KEY": "secret-key"})
+    assert "secret-key" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["server: [1]", "nonsense: {a: 1}", "server: {hots: x}", "{", "server: {port: x}"])
+def test_bad_files_are_refused(tmp_path, text):
+    config = tmp_path / "smg.yaml"
+    config.write_text(text)
+    with pytest.raises(SettingsError):
+        load(["--config", str(config)], {})
+
+
+def test_flags_are_unique_and_explained():
+    listed = [flag for field in fields() for flag in (field.flag, *field.aliases)]
+    assert len(listed) == len(set(listed))
+    assert all(field.text.endswith(".") for field in fields())
+    assert parser().format_help()

@@ -1,0 +1,47 @@
+"""Cancellation, deadlines and identifiers."""
+
+import asyncio
+import itertools
+
+from smg.core import ids
+from smg.core.context import Cancel, RequestContext
+
+
+async def test_cancel_runs_callbacks_once_and_wakes_waiters():
+    seen: list[str] = []
+    cancel = Cancel()
+    cancel.on_cancel(seen.append)
+    remove = cancel.on_cancel(lambda reason: seen.append("never"))
+    remove()
+    waiter = asyncio.create_task(cancel.wait())
+    await asyncio.sleep(0)
+    assert not cancel
+    cancel.cancel("client_disconnect")
+    cancel.cancel("deadline")
+    assert cancel
+    assert await waiter == "client_disconnect"
+    cancel.on_cancel(seen.append)
+    assert seen == ["client_disconnect", "client_disconnect"]
+
+
+def test_remaining_time(monkeypatch):
+    monkeypatch.setattr("smg.core.clock.monotonic", lambda: 100.0)
+    assert RequestContext("r", deadline=130.0).remaining() == 30.0
+    assert RequestContext("r", deadline=90.0).remaining() == 0.0
+    assert RequestContext("r").remaining() is None
+
+
+def test_ids():
+    assert ids.request_id("/v1/chat/completions").startswith("chatcmpl-")
+    assert ids.request_id("/elsewhere").startswith("req-")
+    assert len({ids.request_id("/v1/messages") for _ in range(1000)}) == 1000
+    assert ids.uuid7().version == 7
+    assert ids.uuid7().variant == "specified in RFC 4122"
+    assert ids.acceptable("req-7")
+    assert not any(map(ids.acceptable, (None, "", "a b", "é", "x" * 129, "a\n")))
+
+
+def test_dispatch_ids_are_never_prefixes_of_each_other():
+    made = sorted(ids.dispatch_id("chatcmpl-abc", attempt) for attempt in range(1, 30))
+    for one, two in itertools.pairwise(made):
+        assert not two.startswith(one)
