@@ -7,6 +7,7 @@ became and however long a parser held it.
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from smg.core import ids
 from smg.core.batch import TokenLogprobs
@@ -137,14 +138,13 @@ class Chain:
 def _merged(pieces: Sequence[Piece]) -> list[Piece]:
     """Join neighbours of one kind and drop empty texts: one event per batch and kind."""
     out: list[Piece] = []
-    for piece in pieces:
-        match piece:
-            case Content(text="") | Reasoning(text="") | CallArguments(text=""):
-                continue
-            case Content() | Reasoning() | CallArguments() if out and type(out[-1]) is type(piece):
-                last = out[-1]
-                assert isinstance(last, Content | Reasoning | CallArguments)
-                out[-1] = type(piece)(last.text + piece.text)
-            case _:
-                out.append(piece)
+    for kind, group in groupby(pieces, type):
+        if kind is CallStart or kind is CallEnd:
+            out += group
+            continue
+        text = "".join(piece.text for piece in group if not isinstance(piece, CallStart | CallEnd))
+        if text:
+            out.append(
+                Content(text) if kind is Content else Reasoning(text) if kind is Reasoning else CallArguments(text)
+            )
     return out

@@ -168,8 +168,7 @@ class Tokenizer:
             logger.warning("%s has gaps: control tokens in user text cannot be told apart", self.directory)
             return None
         self._hf.add_tokens([tokenizers.AddedToken(JOINER, normalized=False)])
-        joiner: int = self._hf.token_to_id(JOINER)
-        return joiner
+        return self.token_id(JOINER)
 
     @cached_property
     def _prefixes(self) -> bool:

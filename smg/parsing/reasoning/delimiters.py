@@ -19,6 +19,7 @@ Head: TypeAlias = Callable[[str, int], bool | None]
 
 OPENER = "<think>"
 CLOSER = "</think>"
+MAX_BLANK = 1024  # characters of leading white space that may wait for a marker
 HEAD_SPAN = 96  # characters after a tool marker within which its call must begin
 
 _NAME = re.compile(r"\s*[\w.:-]+(?:\n|<)")
@@ -84,13 +85,12 @@ class DelimiterParser:
         opener, closer = self._rules.opener, self._rules.closer
         dropped = (opener,) if self._inside else (opener, closer)
         rest = self._buffer.lstrip()
-        if not any(rest.startswith(marker) for marker in dropped):
-            if any(marker.startswith(rest) for marker in dropped):
+        blank = len(self._buffer) - len(rest)
+        if blank <= MAX_BLANK:
+            if rest.startswith(dropped):
+                self._at = blank if rest.startswith(opener) else blank + len(closer)
+            elif any(marker.startswith(rest) for marker in dropped):
                 return False
-        else:
-            self._at = len(self._buffer) - len(rest)
-            if not rest.startswith(opener):
-                self._at += len(closer)
         self._fresh = False
         return True
 
