@@ -27,20 +27,25 @@ def detect(template: ChatTemplate, special: Mapping[str, str]) -> CallFormat:
     is and not encoded a second time. Null is right when it leaves no ``None`` behind.
     """
     for null in (True, False):
-        content = None if null else ""
-        objects = _renders(template, special, {probes.KEY: probes.VALUE}, content)
-        texts = _renders(template, special, _TEXT, content)
+        objects = _shows(_ask(template, special, {probes.KEY: probes.VALUE}, null))
+        texts = _shows(_ask(template, special, _TEXT, null))
         if objects or texts:
             return CallFormat(objects, texts, null)
-    return CallFormat()
+    # The template does not show calls; what remains to be known is whether null breaks it.
+    return CallFormat(null=_ask(template, special, {}, True) is not None)
 
 
-def _renders(template: ChatTemplate, special: Mapping[str, str], arguments: Any, content: str | None) -> bool:
-    messages = [probes.USER, probes.call_message(arguments, content), probes.result_message()]
-    prompt = probes.ask(template, special, messages, tools=probes.TOOLS)
+def _ask(template: ChatTemplate, special: Mapping[str, str], arguments: Any, null: bool) -> str | None:
+    """The prompt of a conversation with a call; None when the template fails or prints the null."""
+    call = probes.call_message(arguments, None if null else "")
+    prompt = probes.ask(template, special, [probes.USER, call, probes.result_message()], tools=probes.TOOLS)
+    if prompt is not None and "None" in prompt and "None" not in template.source:
+        return None
+    return prompt
+
+
+def _shows(prompt: str | None) -> bool:
+    """Whether the arguments are there, neither in Python's notation of a dict nor as JSON text encoded twice."""
     if prompt is None or probes.VALUE not in prompt:
         return False
-    if "None" in prompt and "None" not in template.source:
-        return False
-    # Python's notation of a dict, and JSON text encoded a second time.
     return f"'{probes.KEY}'" not in prompt and f'\\"{probes.KEY}' not in prompt
