@@ -246,6 +246,16 @@ class TestCancellation:
         assert (await fails(driver.open(ctx, kit.request()))).status == 499
         assert engine.requests == []
 
+    async def test_cancelling_before_anything_was_sent(self, driver, engine, kit):
+        contexts = [RequestContext(request_id=f"req-{number}") for number in range(20)]
+        for ctx in contexts:
+            await driver.open(ctx, kit.request(id=ctx.request_id))
+            ctx.cancel.cancel("client_disconnect")
+        await kit.eventually(lambda: len(engine.aborted) == 20)
+        await kit.eventually(lambda: engine.running == 0)
+        assert not driver._sources
+        assert all(connection.calls == 0 for connection in driver._transport._connections)
+
     async def test_a_finished_generation_is_not_aborted(self, driver, engine, ctx, kit):
         source = await driver.open(ctx, kit.request())
         await kit.drain(source)
