@@ -114,7 +114,7 @@ class FleetControl:
             self._thresholds,
             self._settings.fleet.health_check_timeout_secs,
             self._probes,
-            self._identified,
+            self._tokenizers.want,
             spec.runtime,
         )
         self._monitors[worker.id] = monitor
@@ -141,9 +141,6 @@ class FleetControl:
         log.info("worker has left", extra={"worker": worker.url})
 
     # -- what follows from it
-
-    def _identified(self, monitor: WorkerMonitor, model_id: str) -> None:
-        self._tokenizers.want(model_id)
 
     def _engines(self, model_id: str) -> list[tuple[GrpcDriver, EngineInfo]]:
         """Who serves the model, ready ones first."""

@@ -27,14 +27,14 @@ log = logging.getLogger("smg.fleet")
 # Seconds between polls of an engine's load.
 _LOADS_INTERVAL = 2.0
 
-Identified = Callable[["WorkerMonitor", str], None]
+Identified = Callable[[str], None]
 
 
 class WorkerMonitor:
     """Probes one worker until its task is cancelled.
 
     ``runtime`` is the configured contract or empty. ``probes`` bounds how many monitors probe at the same time;
-    ``on_identified`` is called with the model's id each time the engine has told what it is.
+    ``on_identified`` is called with the model's id when an engine that is new or was away has told what it is.
     """
 
     def __init__(
@@ -142,8 +142,10 @@ class WorkerMonitor:
                 self._driver, self._runtime = None, ""
             raise
         self._identified = True
+        came_back = self._health.status != "ready" or self._registry.info(self.worker.id) != info
         self._registry.identify(self.worker.id, self._runtime, info)
-        self._on_identified(self, info.model_id)
+        if came_back:
+            self._on_identified(info.model_id)
 
     async def _probe(self) -> bool:
         assert self._driver is not None
