@@ -19,7 +19,7 @@ from smg.engine_server.llama import DEFAULT_NAME, LlamaEngine
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EOS = 2
-CONTEXT = 512
+CONTEXT = 256
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -172,7 +172,7 @@ async def refusal(stub, drain, message) -> tuple[grpc.StatusCode, str]:
     ("prompt", "params", "words"),
     [
         ([], {}, "empty"),
-        ([5] * CONTEXT, {}, "no room in the context of 512"),
+        ([5] * CONTEXT, {}, "no room in the context of 256"),
         ([49152], {}, "outside the vocabulary"),
         ([5], {"max_tokens": 0}, "max_tokens"),
         ([5], {"max_tokens": 2, "min_tokens": 3}, "min_tokens"),

@@ -105,7 +105,10 @@ class LlamaEngine:
         return self.address
 
     async def stop(self, grace: float | None = None) -> None:
-        """Stop listening, give running calls ``grace`` seconds (None: cancel them now), free the model. Idempotent."""
+        """Stop listening, give running calls ``grace`` seconds (None: cancel them now), free the model.
+
+        Idempotent; a second call while the first one waits can shorten its grace.
+        """
         server, scheduler, model = self._server, self._scheduler, self._model
         if server is None or scheduler is None or model is None:
             return
