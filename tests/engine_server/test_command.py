@@ -148,6 +148,7 @@ def test_help_tells_every_flag(capsys, name):
     [
         (["--model", "/nowhere.gguf"], "there is no model file /nowhere.gguf"),
         (["--model", __file__], "is not a GGUF model"),
+        (["--slots", "257"], "slots must be between 1 and 256"),
         (["--context-length", "9000"], "the model was trained for 8192"),
     ],
 )

@@ -19,6 +19,8 @@ Logits: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 EXACT_ROWS = 63
 BATCH_ROWS = 512
+# llama.cpp's own limit on sequences of one context.
+MAX_SLOTS = 256
 
 
 class DecodeError(Exception):
@@ -44,10 +46,13 @@ class Model:
     Memory grows with ``slots * context_length``.
 
     Raises:
-        RuntimeError: no such file, not a model, a longer context than it was trained for, or not enough memory.
+        RuntimeError: too many slots, no such file, not a model, a longer context than it was trained for, or not
+            enough memory.
     """
 
     def __init__(self, path: Path, *, slots: int, context_length: int = 0, threads: int = 1) -> None:
+        if not 1 <= slots <= MAX_SLOTS:
+            raise RuntimeError(f"slots must be between 1 and {MAX_SLOTS}, got {slots}")
         if not path.is_file():
             raise RuntimeError(f"there is no model file {path}")
         self._lib = library.load()

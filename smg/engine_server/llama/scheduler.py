@@ -190,7 +190,7 @@ class Scheduler(threading.Thread):
         """The next tokens of every running job that fit the batch: decodes first, then prefills, oldest first."""
         jobs = self._running.values()
         decoding = [job for job in jobs if job.prefilled]
-        pieces = [self._piece(job, 1) for job in decoding[:BATCH_ROWS]]
+        pieces = [self._piece(job, 1) for job in decoding]
         room = BATCH_ROWS - len(pieces)
         if decoding:
             room = min(room, _PREFILL_BESIDE_DECODE)
