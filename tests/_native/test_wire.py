@@ -35,7 +35,11 @@ def oracle(message: bytes):
     except DecodeError:
         return ValueError
     chunk = response.chunk
-    if response.WhichOneof("response") != "chunk" or chunk.HasField("output_logprobs") or chunk.HasField("input_logprobs"):
+    if (
+        response.WhichOneof("response") != "chunk"
+        or chunk.HasField("output_logprobs")
+        or chunk.HasField("input_logprobs")
+    ):
         return None
     return chunk.index, list(chunk.token_ids), chunk.prompt_tokens, chunk.completion_tokens, chunk.cached_tokens
 
