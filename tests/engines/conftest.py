@@ -35,15 +35,6 @@ async def serve(service: str, address: str = "127.0.0.1:0", **handlers) -> Async
         await server.stop(None)
 
 
-@asynccontextmanager
-async def driver_to(url: str) -> AsyncIterator[GrpcDriver]:
-    driver = GrpcDriver(url, VllmAdapter(), GrpcioTransport(url))
-    try:
-        yield driver
-    finally:
-        await driver.close()
-
-
 async def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - engines in tests have no event for it
@@ -73,8 +64,22 @@ def ctx() -> RequestContext:
 
 
 @pytest.fixture
-def kit():
+def transport():
+    """The transport under test; modules that test all transports override it."""
+    return GrpcioTransport
+
+
+@pytest.fixture
+def kit(transport):
     """The helpers above, for test modules (which cannot import a conftest)."""
+
+    @asynccontextmanager
+    async def driver_to(url: str) -> AsyncIterator[GrpcDriver]:
+        driver = GrpcDriver(url, VllmAdapter(), transport(url))
+        try:
+            yield driver
+        finally:
+            await driver.close()
 
     class Kit:
         serve = staticmethod(serve)

@@ -99,9 +99,7 @@ class H2Transport:
             self._timing = msgspec.structs.replace(self._timing, keepalive=2 * self._timing.keepalive)
 
     def _full(self, connection: H2Connection) -> bool:
-        """Never true of a connection that is still being made: one attempt at a time."""
-        places = min(_STREAMS_PER_CONNECTION, connection.native.max_streams)
-        return connection.connected and len(connection.calls) >= places
+        return len(connection.calls) >= min(_STREAMS_PER_CONNECTION, connection.native.max_streams)
 
     def _headers(self, path: str, timeout: float | None, metadata: Mapping[str, str] | None) -> bytes:
         if self._closed:

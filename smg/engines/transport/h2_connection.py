@@ -65,11 +65,6 @@ class H2Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._connecting = self._loop.create_task(self._connect(address, roots))
 
-    @property
-    def connected(self) -> bool:
-        """The engine has answered as an HTTP/2 server and is there."""
-        return self.native.settled and not self.closed
-
     def open(self, call: H2Call[Any]) -> None:
         """Start ``call`` here, as soon as the engine has a place for it."""
         self.calls.add(call)
