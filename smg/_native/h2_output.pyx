@@ -139,11 +139,12 @@ cdef class Output:
         return True
 
     cdef void put(self, uint8_t kind, uint8_t flags, uint32_t stream, const void *payload, size_t size) noexcept nogil:
-        if not write_frame(&self.out, kind, flags, stream, payload, size):
+        # Nothing follows GOAWAY.
+        if not self.has_failed and not write_frame(&self.out, kind, flags, stream, payload, size):
             self.fail(INTERNAL_ERROR, "no memory for output")
 
     cdef void put_word(self, uint8_t kind, uint32_t stream, uint32_t word) noexcept nogil:
-        if not write_word(&self.out, kind, stream, word):
+        if not self.has_failed and not write_word(&self.out, kind, stream, word):
             self.fail(INTERNAL_ERROR, "no memory for output")
 
     cdef void answer(self, uint8_t kind, const void *payload, size_t size) noexcept nogil:

@@ -1,4 +1,4 @@
-"""What every transport does: sizes, back-pressure, ends, replacement (spec engine-contract 4.2; DESIGN 6, conformance)."""
+"""What every transport does: sizes, back-pressure, ends, replacement (spec engine-contract 4.2; DESIGN 6)."""
 
 import asyncio
 import shutil
