@@ -52,7 +52,8 @@ def settings(values: dict[int, int] | None = None) -> bytes:
 
 
 def block(fields: Iterable[tuple[str, str]], encoder: hpack.Encoder | None = None) -> bytes:
-    return bytes((encoder or hpack.Encoder()).encode(list(fields)))
+    """A header block; without Huffman coding, which is slow in Python, unless an encoder comes along."""
+    return bytes((encoder or hpack.Encoder()).encode(list(fields), huffman=encoder is not None))
 
 
 def headers(stream: int, fields: Iterable[tuple[str, str]] = ANSWER, end: bool = False) -> bytes:
@@ -148,20 +149,34 @@ class Session:
             pass
 
 
+def answer(stream, *messages):
+    """A whole answer."""
+    return headers(stream) + b"".join(data(stream, message(each)) for each in messages) + trailers(stream)
+
+
+async def answering(session: Session) -> None:
+    """Script: answer every request with its own body."""
+    await session.greet()
+    while True:
+        request = await session.request()
+        session.send(answer(request.stream, request.body[5:]))
+
+
 @asynccontextmanager
 async def serve_raw(script: Callable[[Session], Awaitable[None]], **options) -> AsyncIterator[str]:
     """Run ``script`` for each connection; yields ``host:port``. A failed script fails the test."""
     tasks: list[asyncio.Task] = []
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        tasks.append(task)
+    async def run(session: Session) -> None:
         try:
-            await script(Session(reader, writer))
+            await script(session)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            writer.close()
+            session.writer.close()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.create_task(run(Session(reader, writer))))
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=64 << 20, **options)
     port = server.sockets[0].getsockname()[1]

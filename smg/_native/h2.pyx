@@ -240,9 +240,6 @@ cdef class Connection(Streams):
             self.fail(PROTOCOL_ERROR, "DATA for a stream that is not open")
             return
         self.charged += <int64_t>size
-        if self.charged > self.connection_window:
-            self.fail(FLOW_CONTROL_ERROR, "more data than the connection's window")
-            return
         if self.charged >= self.connection_window // 2:
             self.put_word(WINDOW_UPDATE, 0, <uint32_t>self.charged)
             self.charged = 0

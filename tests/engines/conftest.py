@@ -13,6 +13,8 @@ from smg.core.context import RequestContext
 from smg.core.request import Limits, Sampling
 from smg.engines.driver import GrpcDriver
 from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.h2 import H2Transport
+from smg.engines.transport.h2_connection import Timing
 from smg.engines.vllm.adapter import VllmAdapter
 
 
@@ -89,3 +91,17 @@ def kit(transport):
         drain = staticmethod(drain)
 
     return Kit
+
+
+@pytest.fixture
+async def connect_native():
+    """Native transports to raw addresses; keywords are those of ``Timing``."""
+    opened = []
+
+    def make(url, **timing):
+        opened.append(H2Transport(url, timing=Timing(**timing)))
+        return opened[-1]
+
+    yield make
+    for transport in opened:
+        await transport.close()
