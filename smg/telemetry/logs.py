@@ -115,7 +115,7 @@ def access_record(ctx: RequestContext, method: str, path: str, status: int, seco
         level = logging.DEBUG
     if not _access.isEnabledFor(level):
         return
-    record = {
+    record: dict[str, Any] = {
         "request_id": ctx.request_id,
         "method": method,
         "path": path,
