@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from sanic import Request
@@ -16,6 +16,7 @@ from sanic.exceptions import (
     SanicException,
 )
 from sanic.handlers import ErrorHandler
+from sanic.http import Http
 from sanic.response import HTTPResponse
 
 from smg.core.context import RequestContext
@@ -51,6 +52,18 @@ def gateway_error(exception: Exception | BaseException, method: str, path: str) 
     return GatewayError("internal_error", "The gateway failed to handle the request.")
 
 
+def _bound_rest(request: Request, error: GatewayError) -> None:
+    """Limit how much of a body nobody wants any more is still taken from the client."""
+    if request.stream is None:
+        return
+    stream = cast("Http", request.stream)
+    stream.request_max_size = UNREAD_LIMIT
+    if error.status == 408:
+        # It won't come: answer and hang up, without waiting for it again.
+        stream.request_body = None
+        stream.keep_alive = False
+
+
 class DialectErrors(ErrorHandler):
     """Sanic's hook for exceptions; ``error_body(path, ctx, error)`` gives (body, content type)."""
 
@@ -70,12 +83,7 @@ class DialectErrors(ErrorHandler):
             request.ctx.smg = context_of({}, request.path, request.app.ctx.settings.server)
         ctx: RequestContext = request.ctx.smg
         ctx.notes["error"] = error.code
-        if request.stream is not None:
-            request.stream.request_max_size = UNREAD_LIMIT
-            if error.status == 408:
-                # The rest of the body won't come: answer and hang up, without waiting for it again.
-                request.stream.request_body = None
-                request.stream.keep_alive = False
+        _bound_rest(request, error)
         body, kind = self._body(request.path, ctx, error)
         response = HTTPResponse(body, error.status, error.headers(), kind)
         if isinstance(exception, MethodNotAllowed):

@@ -213,7 +213,7 @@ async def application() -> AsyncIterator[Callable[..., Any]]:
 class Gateway:
     """A supervisor in a process of its own, with real workers around the small application."""
 
-    def __init__(self, settings: Settings, *, control: Any = None, lifeline: int | None = None) -> None:
+    def __init__(self, settings: Settings, *, control: Any = None, lifeline: tuple[int, int] | None = None) -> None:
         self.directory = settings.server.state_dir
         reader, writer = os.pipe()
         self.pid = os.fork()
@@ -221,11 +221,13 @@ class Gateway:
             status = 99
             try:
                 os.close(reader)
+                if lifeline is not None:
+                    os.close(lifeline[1])
                 supervisor = Supervisor(
                     settings,
                     control or sleeping_control,
                     worker_body,
-                    lifeline=lifeline,
+                    lifeline=None if lifeline is None else lifeline[0],
                     on_listening=lambda port: tell(writer, port, supervisor.region.fd),
                 )
                 status = supervisor.run()
@@ -300,7 +302,7 @@ def gateway(tmp_path: Any) -> Iterator[Callable[..., Gateway]]:
     """``gateway(workers=2, …)`` starts processes; server settings are keywords."""
     running: list[Gateway] = []
 
-    def start(control: Any = None, lifeline: int | None = None, embedded: Any = None, **server: Any) -> Gateway:
+    def start(control: Any = None, lifeline: Any = None, embedded: Any = None, **server: Any) -> Gateway:
         base = {"host": "127.0.0.1", "port": 0, "state_dir": str(tmp_path), "shutdown_settle_secs": 0.0, **server}
         tree: dict[str, Any] = {"server": base, "telemetry": {"log_level": "error"}}
         if embedded is not None:
@@ -323,8 +325,3 @@ def eventually(condition: Callable[[], Any], seconds: float = 5.0) -> Any:
                 return result
         assert time.monotonic() < until, "it never happened"
         time.sleep(0.02)
-
-
-@pytest.fixture(name="eventually")
-def _eventually() -> Callable[..., Any]:
-    return eventually

@@ -9,6 +9,8 @@ from conftest import Reply
 
 from smg.config.settings import SecuritySettings, ServerSettings
 
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+
 
 async def test_a_request_gets_an_id_that_tells_its_endpoint(application):
     app = await application()
