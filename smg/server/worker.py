@@ -17,7 +17,6 @@ from smg.config import Settings
 from smg.control.client import ControlClient
 from smg.server.active import ActiveRequests
 from smg.server.app import build_app
-from smg.server.control_link import ControlLink
 from smg.server.protocol import Connection
 from smg.server.sockets import BACKLOG, tls_context
 from smg.telemetry.lag import LagSampler
@@ -38,7 +37,7 @@ def run(settings: Settings, region: Region, process: int, listener: socket.socke
 
     async def body() -> None:
         services = build(settings, region, process)
-        services.control = ControlLink(ControlClient(settings.server.state_dir, region.boot_id))
+        services.control = ControlClient(settings.server.state_dir, region.boot_id)
         watch = asyncio.create_task(services.watch())
         try:
             await serve(build_app(services, settings, routes(), error_body), settings, region, listener)
