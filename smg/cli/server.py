@@ -13,16 +13,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``smg-server``. Exit status: 0 stopped cleanly, 2 bad settings (all are printed), 1 anything else."""
     try:
         settings = load(sys.argv[1:] if arguments is None else arguments)
-    except SettingsError as error:
-        for problem in error.problems:
-            print(f"smg-server: {problem}", file=sys.stderr)
-        return 2
-    try:
         return run(
             settings,
             on_listening=lambda port: _listening(settings, port),
             on_serving=lambda models: _say(f"serving {', '.join(models)}"),
         )
+    except SettingsError as error:
+        for problem in error.problems:
+            print(f"smg-server: {problem}", file=sys.stderr)
+        return 2
     except StartError as error:
         print(f"smg-server: {error}", file=sys.stderr)
         return 1

@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from smg.config import Settings
+from smg.config import Settings, SettingsError
 from smg.server.run import run
 from smg.server.sockets import StartError
 
@@ -32,6 +32,9 @@ def main() -> int:
     except StartError as error:
         report({"error": str(error)})
         return 1
+    except SettingsError as error:
+        report({"error": "; ".join(error.problems)})
+        return 2
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias
 
 from sanic import Request, Sanic
+from sanic.application.state import ApplicationServerInfo
 from sanic.config import Config
-from sanic.http import Stage
+from sanic.http import HTTP, Stage
 from sanic.response import HTTPResponse
 
 from smg.config import Settings
@@ -69,6 +70,8 @@ def build_app(
         request_class=GatewayRequest,
         configure_logging=False,
     )
+    # Sanic leaves an empty alt-svc header in every answer unless it knows the versions of HTTP that are served.
+    app.state.server_info.append(ApplicationServerInfo(settings={"version": HTTP.VERSION_1}))
     app.ctx.services = services
     app.ctx.settings = settings
     app.ctx.gate = Gate(settings.security)

@@ -27,6 +27,7 @@ class Server:
         """Run in this process until SIGTERM or SIGINT; returns the exit status. For main programs.
 
         Raises:
+            SettingsError: settings that can't work, all problems in one.
             StartError: it could not start; the message is one line.
         """
         from smg.server.run import run

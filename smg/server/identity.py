@@ -7,6 +7,20 @@ from smg.config.settings import ServerSettings
 from smg.core import clock, ids
 from smg.core.context import RequestContext, TraceParent
 
+# Values of the metrics' label ``endpoint`` (spec api-and-ops 6.1).
+ENDPOINTS = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+    "/v1/embeddings": "embeddings",
+    "/v1/classify": "classify",
+    "/v1/rerank": "rerank",
+    "/rerank": "rerank",
+    "/v1/audio/transcriptions": "audio_transcriptions",
+    "/generate": "generate",
+}
+
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
@@ -36,6 +50,7 @@ def context_of(headers: Mapping[str, str], path: str, settings: ServerSettings) 
     now = clock.monotonic()
     return RequestContext(
         request_id=request_id(headers, settings.request_id_headers, path),
+        endpoint=ENDPOINTS.get(path, "other"),
         deadline=now + settings.request_timeout_secs,
         trace=trace_parent(headers),
         started=now,

@@ -62,6 +62,11 @@ def _run(body: Callable[[], int | None], parent: int, close: Iterable[int], mask
         die_with_parent(parent)
         for descriptor in close:
             os.close(descriptor)
+        # Standard input may be the supervisor's lifeline, and a free number 0 would go to the next file opened.
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        if nothing != 0:
+            os.dup2(nothing, 0)
+            os.close(nothing)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         status = body() or 0
     except SystemExit as error:

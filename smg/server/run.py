@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from smg._native.region import Region
-from smg.config import Settings
+from smg.config import Settings, SettingsError
+from smg.engines.table import ADAPTERS
 from smg.security.access import Gate
 from smg.server.sockets import StartError, tls_context
 from smg.server.supervisor import Supervisor
@@ -25,10 +26,13 @@ def run(
     """Run until SIGTERM or SIGINT; returns the exit status. The arguments are those of ``Supervisor``.
 
     Raises:
-        StartError: it could not even start (port in use, certificate or state directory not usable).
+        SettingsError: settings that would make every child fail (certificate, state directory, engine contract).
+        StartError: it could not even start (port in use).
     """
+    problems = check(settings)
+    if problems:
+        raise SettingsError(problems)
     configure(settings.telemetry)
-    _check(settings)
     preload()
     # Imported late: both need what preload has prepared.
     from smg.control.main import run as control
@@ -57,13 +61,20 @@ def preload() -> None:
     import smg.server.worker  # noqa: F401
 
 
-def _check(settings: Settings) -> None:
-    """Find out before forking what would fail in every child."""
-    tls_context(settings.server)
+def check(settings: Settings) -> list[str]:
+    """Find out before forking what would fail in every child; returns a line per problem."""
+    problems = []
+    try:
+        tls_context(settings.server)
+    except StartError as error:
+        problems.append(str(error))
     directory = Path(settings.server.state_dir)
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            problems.append(f"--state-dir: {str(directory)!r} cannot be written")
     except OSError as error:
-        raise StartError(f"--state-dir {str(directory)!r} cannot be made: {error.strerror}") from None
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise StartError(f"--state-dir {str(directory)!r} cannot be written")
+        problems.append(f"--state-dir: {str(directory)!r} cannot be made: {error.strerror}")
+    if settings.fleet.backend is not None and settings.fleet.backend not in ADAPTERS:
+        problems.append(f"--backend: {settings.fleet.backend!r} is not one of {', '.join(sorted(ADAPTERS))}")
+    return problems

@@ -20,7 +20,7 @@ current_request: ContextVar[str] = ContextVar("current_request", default="")
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 _NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
-# Probes and scrapes come every few seconds for ever; they are logged when they fail, or at debug level.
+# Probes and scrapes come every few seconds for ever, and "not ready" is a good answer to a probe.
 _QUIET_PATHS = frozenset({"/health", "/liveness", "/readiness", "/metrics"})
 
 _access = logging.getLogger("smg.access")
@@ -111,7 +111,7 @@ def access_record(ctx: RequestContext, method: str, path: str, status: int, seco
     The query string is not logged, and of ``ctx.notes`` only what the pipeline wrote for operators.
     """
     level = logging.ERROR if status >= 500 else logging.WARNING if status >= 400 else logging.INFO
-    if path in _QUIET_PATHS and status < 400:
+    if path in _QUIET_PATHS:
         level = logging.DEBUG
     if not _access.isEnabledFor(level):
         return

@@ -5,8 +5,11 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
+import ssl
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,6 +27,7 @@ from smg.config import Settings
 from smg.core.errors import GatewayError, anthropic_shape, openai_shape
 from smg.server.app import build_app
 from smg.server.protocol import Connection
+from smg.server.sockets import tls_context
 from smg.server.supervisor import Supervisor
 from smg.server.worker import run_loop, serve
 from smg.telemetry.cells import LocalCells
@@ -132,13 +136,14 @@ def make_app(settings: Settings, metrics: Metrics) -> Any:
 class Application:
     """The application in the test's own event loop."""
 
-    def __init__(self, app: Any, port: int, metrics: Metrics) -> None:
+    def __init__(self, app: Any, port: int, metrics: Metrics, *, tls: bool = False) -> None:
         self.app = app
+        self._tls = ssl._create_unverified_context() if tls else None
         self.port = port
         self.metrics = metrics
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self._tls)
 
     async def raw(self, request: bytes) -> bytes:
         """Send bytes, return everything until the server closes."""
@@ -179,6 +184,19 @@ class Reply:
         return json.loads(self.body)
 
 
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Server settings that turn TLS on, with a certificate made for this run."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl command to make a certificate with")
+    directory = tmp_path_factory.mktemp("tls")
+    files = {"tls_key_path": str(directory / "key.pem"), "tls_cert_path": str(directory / "cert.pem")}
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    outputs = ["-keyout", files["tls_key_path"], "-out", files["tls_cert_path"]]
+    subprocess.run([*command.split(), *outputs], check=True, capture_output=True)
+    return files
+
+
 @pytest.fixture
 def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
     """The workers' loop; its transports differ from asyncio's in what they notice and when."""
@@ -196,12 +214,15 @@ async def application() -> AsyncIterator[Callable[..., Any]]:
         app = make_app(settings, metrics)
         listener = socket.create_server(("127.0.0.1", 0))
         server = await app.create_server(
-            sock=listener, protocol=Connection, asyncio_server_kwargs={"start_serving": False}
+            sock=listener,
+            protocol=Connection,
+            ssl=tls_context(settings.server),
+            asyncio_server_kwargs={"start_serving": False},
         )
         await server.startup()
         await server.start_serving()
         servers.append(server)
-        return Application(app, listener.getsockname()[1], metrics)
+        return Application(app, listener.getsockname()[1], metrics, tls=settings.server.tls_cert_path is not None)
 
     yield start
     for server in servers:

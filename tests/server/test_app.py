@@ -50,6 +50,7 @@ async def test_errors_have_the_openai_shape_and_an_id(application, method, path,
     assert reply.status == status
     assert reply.json["error"]["code"] == reply.headers["x-smg-error-code"] == code
     assert reply.headers["content-type"] == "application/json"
+    assert "alt-svc" not in reply.headers
     assert reply.headers["x-request-id"]
     assert b"secret" not in reply.body
     assert b"Traceback" not in reply.body
@@ -216,6 +217,22 @@ async def test_RL_04_a_client_that_leaves_ends_its_buffered_request(application,
     assert app.samples("smg_http_responses_total") == {("/buffered", "499", "client_disconnected"): 1}
     assert app.samples("smg_requests_inflight") == {(): 0}
     writer.close()
+
+
+async def test_RL_04_a_client_that_leaves_over_tls_is_noticed_too(application, certificate):
+    app = await application(server=ServerSettings(**certificate))
+    _, writer = await app.connect()
+    writer.write(b"POST /buffered HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % len(BIG) + BIG)
+    await writer.drain()
+    await until(lambda: "started" in app.app.ctx.story)
+    writer.transport.abort()
+    await app.idle()
+    assert app.app.ctx.story == ["started", "told client_disconnect", "cancelled"]
+
+
+async def test_tls_serves(application, certificate):
+    app = await application(server=ServerSettings(**certificate))
+    assert (await app.ask("POST", "/echo", body=BIG)).json["size"] == len(BIG)
 
 
 async def until(condition):

@@ -102,7 +102,7 @@ def test_exceptions_are_logged_whole(lines):
         ("/v1/models", 404, "WARN"),
         ("/v1/models", 499, "WARN"),
         ("/v1/models", 502, "ERROR"),
-        ("/readiness", 503, "ERROR"),
+        ("/readiness", 503, "DEBUG"),
         ("/readiness", 200, "DEBUG"),
     ],
 )
