@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeAlias
 from sanic import Request, Sanic
 from sanic.application.state import ApplicationServerInfo
 from sanic.config import Config
-from sanic.http import HTTP, Stage
+from sanic.http import Stage
+from sanic.http.constants import HTTP
 from sanic.response import HTTPResponse
 
 from smg.config import Settings

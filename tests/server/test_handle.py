@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.request
 
+import msgspec
 import pytest
 from conftest import eventually
 
@@ -20,12 +21,8 @@ from smg.server.sockets import StartError
 
 
 def quiet(tmp_path, **server) -> Settings:
-    return Settings(
-        server=ServerSettings(
-            host="127.0.0.1", state_dir=str(tmp_path), shutdown_settle_secs=0.0, **{"port": 0, **server}
-        ),
-        telemetry=TelemetrySettings(log_level="error"),
-    )
+    server = {"host": "127.0.0.1", "port": 0, "state_dir": str(tmp_path), "shutdown_settle_secs": 0.0, **server}
+    return Settings(server=ServerSettings(**server), telemetry=TelemetrySettings(log_level="error"))
 
 
 def test_a_gateway_runs_beside_the_program_and_stops(tmp_path):
@@ -61,8 +58,6 @@ def test_a_gateway_ends_with_the_program_that_started_it(tmp_path):
         "server = Server(msgspec.json.decode(sys.argv[1], type=Settings)).start()\n"
         "print(server.pid, flush=True); os._exit(0)"
     )
-    import msgspec
-
     settings = msgspec.json.encode(quiet(tmp_path)).decode()
     out = subprocess.run([sys.executable, "-c", script, settings], capture_output=True, check=True, text=True)
     pid = int(out.stdout)
