@@ -105,6 +105,7 @@ def _config(settings: Settings) -> Config:
             "REQUEST_TIMEOUT": HEAD_SECONDS,
             # Streams and buffered answers take as long as they take: deadlines are in the request's context.
             "RESPONSE_TIMEOUT": float("inf"),
+            "WEBSOCKET_MAX_SIZE": 16 << 20,
         },
         env_prefix=None,
     )

@@ -5,11 +5,17 @@ import json
 import logging
 
 import pytest
-from conftest import Reply
+from server_harness import Reply
 
 from smg.config.settings import SecuritySettings, ServerSettings
+from smg.server.middleware import DISPATCH, ENDPOINT
 
-pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+
+def test_the_layers_stand_in_the_specified_order():
+    assert [layer.__name__ for layer in (*DISPATCH, *ENDPOINT)] == [
+        *("identify", "account", "log_access"),
+        *("limit_body", "authenticate", "read_body"),
+    ]
 
 
 async def test_a_request_gets_an_id_that_tells_its_endpoint(application):

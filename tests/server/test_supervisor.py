@@ -8,15 +8,13 @@ import sys
 import threading
 
 import pytest
-from conftest import Gateway, eventually, sleeping_control
 from prometheus_client.parser import text_string_to_metric_families
+from server_harness import Gateway, eventually, sleeping_control
 
 from smg._native.region import Region
 from smg.config import Settings
 from smg.server.roles import FIRST_DELAY, LONGEST_DELAY, STEADY_SECONDS, Role
 from smg.server.sockets import StartError, free_port, open_listeners
-
-pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 
 
 def running(pid: int) -> bool:
