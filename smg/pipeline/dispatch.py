@@ -49,7 +49,7 @@ class Dispatcher:
             query = msgspec.structs.replace(query, tried=attempts.tried)
             lease = router.select(query)
             try:
-                self._facts.selected(lease, self._services.policy, attempts.number)
+                self._facts.selected(lease, self._services.router.policy, attempts.number)
                 return await self._attempt(lease, engine_request(attempts.number))
             except GatewayError as error:
                 router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))

@@ -73,6 +73,11 @@ class Generation:
         return self._model.id
 
     @property
+    def done(self) -> bool:
+        """True once the last events have been returned."""
+        return self._done
+
+    @property
     def decoder(self) -> Decoder:
         """Id to bytes table of the model, known after ``start``."""
         assert self._text is not None

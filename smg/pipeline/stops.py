@@ -4,22 +4,25 @@ Stop strings stay here (an engine may have no tokenizer, field case TX-08), exce
 also sent as an id: the engine then ends by itself and needs no abort.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from smg.core.request import StopRules
+from smg.core.stream import Decoder
 
 
 class Vocabulary(Protocol):
     """The part of a tokenizer that stops need."""
 
-    eos_ids: Iterable[int]
+    @property
+    def eos_ids(self) -> Sequence[int]: ...
+
+    @property
+    def decoder(self) -> Decoder: ...
 
     def token_id(self, text: str) -> int | None: ...
-
-    def is_special(self, token: int) -> bool: ...
 
 
 class Stops(msgspec.Struct, frozen=True):
@@ -50,10 +53,11 @@ def share_out(rules: StopRules, engine_eos: Iterable[int], vocabulary: Vocabular
     special: set[int] = set()
     for text in rules.strings:
         token = vocabulary.token_id(text)
-        if token is None or token in eos:
+        # A vocabulary spells tokens in its own way: "Ġ" names the token of a space, not of the letter.
+        if token is None or token in eos or vocabulary.decoder.token_bytes(token) != text.encode():
             continue
         strings[token] = text
-        if vocabulary.is_special(token):
+        if vocabulary.decoder.is_special(token):
             # Its text may never appear in the output, so the row has to know the id.
             special.add(token)
     own = frozenset(rules.ids)

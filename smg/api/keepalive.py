@@ -1,0 +1,43 @@
+"""Bytes that keep a silent stream open through proxies (field case RL-06)."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from smg.api.sink import ResponseSink
+
+INTERVAL = 15.0
+
+
+class KeepAlive:
+    """Sends ``data()`` whenever ``sink`` has been silent for ``interval`` seconds, from creation until ``stop``.
+
+    One timer per stream, no task while data flows. Nothing is sent to a client that does not read what it has.
+    """
+
+    def __init__(self, sink: ResponseSink, data: Callable[[], bytes], interval: float = INTERVAL) -> None:
+        self._sink = sink
+        self._data = data
+        self._interval = interval
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(interval, self._tick)
+
+    async def stop(self) -> None:
+        """Send nothing more; waits for one that is being sent. Idempotent."""
+        self._timer.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            await task
+
+    def _tick(self) -> None:
+        due = self._sink.last_sent + self._interval - self._loop.time()
+        if due <= 0 and not self._sink.busy:
+            self._task = self._loop.create_task(self._send())
+        self._timer = self._loop.call_later(due if due > 0 else self._interval, self._tick)
+
+    async def _send(self) -> None:
+        self._sink.write(self._data())
+        # The handler's task hears of a client that has gone by itself.
+        with contextlib.suppress(ConnectionError):
+            await self._sink.drain()
