@@ -11,7 +11,7 @@ from sanic.response import HTTPResponse
 
 from smg.api.dialect import Dialect, Meta
 from smg.api.errors import JSON, error_response
-from smg.api.stream import Stream, worker_header
+from smg.api.stream import Stream, transport, worker_header
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -63,8 +63,7 @@ async def _handle(
     dialect: Dialect, request: Request, ctx: RequestContext, services: Services
 ) -> HTTPResponse | None:
     # Sanic stops reading while a large body waits in its buffer; unless it reads on, a disconnect goes unnoticed.
-    if request.transport is not None:
-        request.transport.resume_reading()
+    transport(request).resume_reading()
     decoded = await _decode(dialect, request, ctx)
     generation = Generation(services, ctx, decoded)
     reason = "error"

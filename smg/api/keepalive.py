@@ -6,22 +6,23 @@ from collections.abc import Callable
 
 from smg.api.sink import ResponseSink
 
+# Seconds; below the idle limits of common proxies (60 and more).
 INTERVAL = 15.0
 
 
 class KeepAlive:
-    """Sends ``data()`` whenever ``sink`` has been silent for ``interval`` seconds, from creation until ``stop``.
+    """Sends ``data()`` whenever ``sink`` has been silent for ``INTERVAL`` seconds, from creation until ``stop``.
 
     One timer per stream, no task while data flows. Nothing is sent to a client that does not read what it has.
     """
 
-    def __init__(self, sink: ResponseSink, data: Callable[[], bytes], interval: float = INTERVAL) -> None:
+    def __init__(self, sink: ResponseSink, data: Callable[[], bytes]) -> None:
         self._sink = sink
         self._data = data
-        self._interval = interval
+        self._interval = INTERVAL
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        self._timer = self._loop.call_later(interval, self._tick)
+        self._timer = self._loop.call_later(INTERVAL, self._tick)
 
     async def stop(self) -> None:
         """Send nothing more; waits for one that is being sent. Idempotent."""

@@ -5,6 +5,7 @@ marker follows. The first byte may also be a keep-alive, when the first token ta
 """
 
 import asyncio
+from typing import cast
 
 from sanic import Request
 
@@ -31,7 +32,10 @@ class NoDecoder:
     size = 0
 
     def token_bytes(self, token: int) -> bytes:
-        raise IndexError(token)
+        return b""
+
+    def first_bytes(self, token: int) -> bytes:
+        return b""
 
     def is_special(self, token: int) -> bool:
         return False
@@ -126,8 +130,7 @@ class Stream:
             else:
                 await self._interrupt.run(send)
         except (GatewayError, TimeoutError):
-            if self._request.transport is not None:
-                self._request.transport.abort()
+            transport(self._request).abort()
             raise ConnectionAbortedError("the client does not read its answer") from None
 
     def _any_encoder(self) -> StreamEncoder:
@@ -136,6 +139,11 @@ class Stream:
             meta = Meta(self._decoded, self._decoded.model, self._created, NoDecoder())
             return self._dialect.encoder(self._ctx, meta)
         return self._encoder
+
+
+def transport(request: Request) -> asyncio.Transport:
+    """The connection of ``request``; Sanic's own type for it leaves out half of what it can do."""
+    return cast("asyncio.Transport", request.transport)
 
 
 def worker_header(services: Services, ctx: RequestContext) -> dict[str, str]:

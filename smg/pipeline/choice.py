@@ -96,8 +96,10 @@ class Choice:
         return self._take()
 
     def end(self, reason: str, matched: int | str | None = None) -> None:
-        """The engine has ended the choice. A stop of the row's own comes first."""
+        """The engine has ended the choice. A stop that the row found comes first, also one in its last held text."""
         self.ended = True
+        if not self.over:
+            self._flush()
         if self.over:
             if self._matched is None and reason == "stop":
                 self._matched = matched
@@ -105,7 +107,6 @@ class Choice:
         self.over = True
         self._reason = reason
         self._matched = matched
-        self._flush()
 
     def finish(self) -> list[Event]:
         """What is due once the choice is over: held text of its parsers, then Finish. Empty before and after."""

@@ -66,8 +66,14 @@ class Dispatcher:
         source = await self._interrupt.run(driver.open(self._ctx, request))
         try:
             first = await self._first(source)
-        except BaseException:
-            await asyncio.shield(source.cancel("stop"))
+        except BaseException as error:
+            if self._ctx.cancel or not isinstance(error, GatewayError):
+                why = self._ctx.cancel.reason or "client_disconnect"
+                self._facts.aborted(why)
+            else:
+                why = "error"
+            # Shielded: the engine must hear of it also when this task is cancelled once more.
+            await asyncio.shield(source.cancel(why))
             raise
         self._services.router.commit(lease)
         return Running(lease, source, first)

@@ -18,7 +18,7 @@ from smg.core.request import GenerationRequest
 from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
 from smg.fleet.records import ModelRecord
 from smg.parsing.base import Start
-from smg.parsing.chain import build as build_chain
+from smg.parsing.table import choose
 from smg.pipeline.choice import Choice
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
@@ -131,22 +131,26 @@ class Generation:
         dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
         self._running = await dispatcher.run(query, engine_request)
         self._facts.first_token()
-        for index in range(request.n):
-            self._choices.append(self._open(index, text, prepared, stops))
+        self._open(model, text, prepared, stops)
 
-    def _open(self, index: int, text: TextModel, prepared: Prepared, stops: Stops) -> Choice:
+    def _open(self, model: ModelRecord, text: TextModel, prepared: Prepared, stops: Stops) -> None:
+        """Open the rows and parsers of all choices."""
         request = self._request
-        start = Start(prompt_tail=prepared.prompt_tail, thinking=prepared.thinking, tools=request.tools)
-        chain = build_chain(index, self.model, request, start, self._services.settings.model)
-        spec = RowSpec(
-            choice=index,
-            skip_special_tokens=request.skip_special_tokens,
-            end_ids=stops.end_ids,
-            stop_strings=request.stop.strings,
-            stop_visible=request.stop.visible,
-            markers=tuple(Marker(marker, text.tokenizer.token_id(marker)) for marker in chain.markers),
-        )
-        return Choice(self._services.table, spec, self.decoder, chain, stops)
+        parsers = choose(self._services.settings.model, model.id, text.source.default)
+        start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, request.tools)
+        for index in range(request.n):
+            chain = parsers.chain(request, index, start)
+            spec = RowSpec(
+                choice=index,
+                skip_special_tokens=request.skip_special_tokens,
+                end_ids=stops.end_ids,
+                eos_ids=stops.eos,
+                stop_strings=request.stop.strings,
+                stop_visible=request.stop.visible,
+                markers=tuple(Marker(marker, text.tokenizer.token_id(marker)) for marker in chain.markers),
+                continues=prepared.continues,
+            )
+            self._choices.append(Choice(self._services.table, spec, self.decoder, chain, stops))
 
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """Let all text go straight to ``sink``, if no choice needs Python per delta; call it before iterating.

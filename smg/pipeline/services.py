@@ -8,7 +8,9 @@ from smg._native.region import Region
 from smg.config.settings import Settings
 from smg.core.stream import StreamTable
 from smg.engines.pool import DriverPool
+from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
+from smg.parsing.table import named
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.table import POLICIES
@@ -22,12 +24,8 @@ WATCH_SECS = 0.5
 class Control(Protocol):
     """The control process, as the admin routes ask it. The server puts a client here (it is above both of us)."""
 
-    async def workers(self) -> list[Any]:
-        """All workers with their state. Raises GatewayError when control does not answer."""
-        ...
-
-    async def loads(self) -> list[Any]:
-        """The engines' last load reports. Raises GatewayError when control does not answer."""
+    async def call(self, op: str, **arguments: Any) -> Any:
+        """Run ``op`` in the control process. Raises GatewayError when it does not answer."""
         ...
 
 
@@ -48,22 +46,17 @@ class Services:
     control: Control | None = None
     draining: bool = False
 
-    def refresh(self) -> None:
-        """Follow the fleet's snapshot: load new tokenizers, let drivers of workers that left go."""
-        snapshot = self.view.snapshot()
+    def follow(self, snapshot: FleetSnapshot) -> None:
+        """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
         for model in snapshot.models:
             self.texts.ensure(model)
         self.texts.prune(snapshot.models)
         self.drivers.retain(snapshot.workers)
 
     async def watch(self) -> None:
-        """Keep refreshing; the server runs this as a task of the worker process, until it is cancelled."""
-        version = -1
+        """Follow new snapshots also while no request comes. The server runs it as a task of each worker process."""
         while True:
-            current = self.region.snapshot_version()
-            if current != version:
-                self.refresh()
-                version = current
+            self.view.snapshot()
             await asyncio.sleep(WATCH_SECS)
 
     async def close(self) -> None:
@@ -73,10 +66,15 @@ class Services:
 
 
 def build(settings: Settings, region: Region, process: int) -> Services:
-    """Make the services of request worker ``process``. Needs a running event loop only from the first request on."""
+    """Make the services of request worker ``process``. Needs a running event loop only from the first request on.
+
+    Raises:
+        SettingsError: the settings name a parser that does not exist.
+    """
+    named(settings.model)
     view = FleetView(region)
     policy = POLICIES[settings.routing.policy](region)
-    return Services(
+    services = Services(
         settings=settings,
         region=region,
         process=process,
@@ -88,3 +86,5 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         table=PythonStreamTable(),
         metrics=Metrics(region, process),
     )
+    view.on_change(services.follow)
+    return services
