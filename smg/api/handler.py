@@ -59,9 +59,7 @@ def gone(request: Request) -> bool:
     return request.conn_info is not None and bool(request.conn_info.lost)
 
 
-async def _handle(
-    dialect: Dialect, request: Request, ctx: RequestContext, services: Services
-) -> HTTPResponse | None:
+async def _handle(dialect: Dialect, request: Request, ctx: RequestContext, services: Services) -> HTTPResponse | None:
     # Sanic stops reading while a large body waits in its buffer; unless it reads on, a disconnect goes unnoticed.
     transport(request).resume_reading()
     decoded = await _decode(dialect, request, ctx)

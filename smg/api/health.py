@@ -34,9 +34,7 @@ def not_ready(services: Services) -> str | None:
     if services.draining:
         return "draining"
     snapshot = services.view.snapshot()
-    served = {
-        name for worker in snapshot.workers if services.view.status(worker) == "ready" for name in worker.models
-    }
+    served = {name for worker in snapshot.workers if services.view.status(worker) == "ready" for name in worker.models}
     if not served:
         return "insufficient healthy workers"
     for model in snapshot.models:
@@ -53,9 +51,7 @@ async def metrics(request: Request) -> HTTPResponse:
     services: Services = request.app.ctx.services
     workers = services.view.snapshot().workers
     samples = [
-        WorkerSample(
-            worker.id, services.region.inflight(worker.slot)[0], services.view.status(worker) == "ready"
-        )
+        WorkerSample(worker.id, services.region.inflight(worker.slot)[0], services.view.status(worker) == "ready")
         for worker in workers
     ]
     return HTTPResponse(render(services.metrics, samples), content_type=CONTENT_TYPE)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from smg.core.backends import EngineRequest, Source
 from smg.core.batch import TokenBatch
@@ -45,15 +46,18 @@ class Dispatcher:
         """
         router = self._services.router
         attempts = Attempts(self._services.settings.routing, self._ctx)
+
+        def available(tried: frozenset[str]) -> bool:
+            return router.available(replace(query, tried=tried))
+
         while True:
-            query = msgspec.structs.replace(query, tried=attempts.tried)
-            lease = router.select(query)
+            lease = router.select(replace(query, tried=attempts.tried))
             try:
                 self._facts.selected(lease, self._services.router.policy, attempts.number)
                 return await self._attempt(lease, engine_request(attempts.number))
             except GatewayError as error:
                 router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                wait = attempts.failed(error, lease.worker.id, lambda tried: self._available(query, tried))
+                wait = attempts.failed(error, lease.worker.id, available)
                 self._facts.retried(error.code)
             except BaseException:
                 router.release(lease, "cancelled")
@@ -89,6 +93,3 @@ class Dispatcher:
                     raise GatewayError("worker_failed", "the engine gave the request up", worker_fault=True)
             if not batches or any(batch.ids or batch.finish for batch in batches):
                 return seen
-
-    def _available(self, query: Query, tried: frozenset[str]) -> bool:
-        return self._services.router.available(msgspec.structs.replace(query, tried=tried))

@@ -276,5 +276,3 @@ class Generation:
         if remaining is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(remaining, self._ctx.cancel.cancel, "deadline")
-
-

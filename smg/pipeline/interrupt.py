@@ -6,23 +6,9 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from smg.core.context import RequestContext
-from smg.core.errors import GatewayError
+from smg.engines.source import cancelled_error
 
 T = TypeVar("T")
-
-# Cancellation reason (core.context.Cancel) -> what the client is told.
-_ERRORS = {
-    "client_disconnect": ("client_disconnected", "the client closed the connection"),
-    "deadline": ("deadline_exceeded", "the request took longer than allowed"),
-    "shutdown": ("shutting_down", "the gateway is shutting down"),
-    "preempted": ("overloaded", "the request gave way to more important ones; try again shortly"),
-}
-
-
-def cancelled(reason: str) -> GatewayError:
-    """The error that stands for a cancellation with ``reason``."""
-    code, message = _ERRORS.get(reason, ("internal_error", "the request was cancelled"))
-    return GatewayError(code, message, detail=f"cancelled: {reason}")
 
 
 class Interrupt:
@@ -38,11 +24,11 @@ class Interrupt:
         self._remove = ctx.cancel.on_cancel(self._on_cancel)
 
     async def run(self, awaitable: Awaitable[T]) -> T:
-        """Await ``awaitable``. Raises GatewayError (see ``cancelled``) when the context is cancelled meanwhile."""
+        """Await ``awaitable``. Raises GatewayError when the context is cancelled meanwhile."""
         if self._ctx.cancel:
             if asyncio.iscoroutine(awaitable):
                 awaitable.close()
-            raise cancelled(self._ctx.cancel.reason or "")
+            raise cancelled_error(self._ctx.cancel.reason or "")
         task = asyncio.current_task()
         assert task is not None
         pending = task.cancelling()
@@ -58,7 +44,7 @@ class Interrupt:
             return result
         except asyncio.CancelledError:
             if self._hit and task.uncancel() <= pending:
-                raise cancelled(self._ctx.cancel.reason or "") from None
+                raise cancelled_error(self._ctx.cancel.reason or "") from None
             raise
         finally:
             self._task = None

@@ -19,7 +19,7 @@ async def serving(services) -> AsyncIterator[str]:
     """Serve ``services``; yields the base URL. ``services.seen`` keeps the contexts of all requests."""
     Sanic.test_mode = True
     app = Sanic(f"test-{id(services)}", configure_logging=False)
-    app.config.update(ACCESS_LOG=False, RESPONSE_TIMEOUT=600, REQUEST_TIMEOUT=600)
+    app.config.update(ACCESS_LOG=False, FALLBACK_ERROR_FORMAT="json", RESPONSE_TIMEOUT=600, REQUEST_TIMEOUT=600)
     app.ctx.services = services
     services.seen = []
 
@@ -49,7 +49,9 @@ async def serving(services) -> AsyncIterator[str]:
 async def until(condition, seconds: float = 5.0) -> None:
     """Wait until ``condition()`` holds; fails when it takes longer."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while True:
+            if condition():
+                return
             await asyncio.sleep(0.005)
 
 

@@ -116,7 +116,10 @@ RULES = [
     ({"messages": [*HI, {"role": "tool", "tool_call_id": "c"}]}, "messages[1].content"),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]}, "messages[0].content[0].text"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0].content[0].image_url.url"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+        "messages[0].content[0].image_url.url",
+    ),
     (
         {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "%"}}]}]},
         "messages[0].content[0].input_audio.data",

@@ -66,24 +66,29 @@ def buffered(events, n=1, **fields) -> dict:
     return json.loads(msgspec.json.encode(answer))
 
 
+def line(index_and_delta: str, finish: str = "null", tail: str = "") -> str:
+    return f'data: {HEAD}{{{index_and_delta},"logprobs":null,"finish_reason":{finish}}}]{tail}}}\n\n'
+
+
 def test_golden_stream():
     body = stream([TextDelta(0, 'a"\n'), TextDelta(0, "é"), Usage(3, 2), Finish(0, "stop"), Usage(3, 2)])
     assert body.decode() == (
-        f'data: {HEAD}{{"index":0,"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}}]}}\n\n'
-        f'data: {HEAD}{{"index":0,"delta":{{"content":"a\\"\\n"}},"logprobs":null,"finish_reason":null}}]}}\n\n'
-        f'data: {HEAD}{{"index":0,"delta":{{"content":"é"}},"logprobs":null,"finish_reason":null}}]}}\n\n'
-        f'data: {HEAD}{{"index":0,"delta":{{}},"logprobs":null,"finish_reason":"stop"}}]}}\n\n'
-        "data: [DONE]\n\n"
+        line('"index":0,"delta":{"role":"assistant","content":""}')
+        + line('"index":0,"delta":{"content":"a\\"\\n"}')
+        + line('"index":0,"delta":{"content":"é"}')
+        + line('"index":0,"delta":{}', '"stop"')
+        + "data: [DONE]\n\n"
     )
 
 
 def test_golden_stream_with_usage():
     body = stream([TextDelta(0, "a"), Finish(0, "length"), Usage(3, 2, cached_tokens=1)], include_usage=True)
+    null = ',"usage":null'
     assert body.decode() == (
-        f'data: {HEAD}{{"index":0,"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}}],"usage":null}}\n\n'
-        f'data: {HEAD}{{"index":0,"delta":{{"content":"a"}},"logprobs":null,"finish_reason":null}}],"usage":null}}\n\n'
-        f'data: {HEAD}{{"index":0,"delta":{{}},"logprobs":null,"finish_reason":"length"}}],"usage":null}}\n\n'
-        f'data: {HEAD}],"usage":{{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,'
+        line('"index":0,"delta":{"role":"assistant","content":""}', tail=null)
+        + line('"index":0,"delta":{"content":"a"}', tail=null)
+        + line('"index":0,"delta":{}', '"length"', null)
+        + f'data: {HEAD}],"usage":{{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,'
         '"prompt_tokens_details":{"cached_tokens":1},"completion_tokens_details":{"reasoning_tokens":0}}}\n\n'
         "data: [DONE]\n\n"
     )

@@ -192,7 +192,11 @@ class TestTime:
             _, body = await post(http, url, stream=True)
         parts = frames(body)
         events = [part for part in parts if part != ": ping"]
-        first, second = (index for index, part in enumerate(parts) if '"content": "a"' in json.dumps(part) or '"b"' in json.dumps(part))
+        first, second = (
+            index
+            for index, part in enumerate(parts)
+            if '"content": "a"' in json.dumps(part) or '"b"' in json.dumps(part)
+        )
         assert parts[0] == ": ping"
         assert ": ping" in parts[first:second]
         assert parts[-1] == "data: [DONE]"

@@ -25,6 +25,7 @@ from smg.core.stream import ByteTemplate, Counter
 from smg.engine_server.mock import tokenizer as mock
 from smg.pipeline.accumulator import Accumulator
 from smg.pipeline.generation import Generation
+from tests.api.serving import until
 from tests.pipeline.fakes import EOS, FOREVER, World, end, limited, text, world
 
 GONE = GatewayError("worker_failed", "the engine has gone", worker_fault=True)
@@ -96,7 +97,10 @@ class TestWholeAnswers:
         assert [events[-1].completion_tokens for events in pulls] == [2, 3, 3]
 
     async def test_engine_counts_of_reasoning_and_speculation_are_passed_on(self):
-        steps = [[text("a", reasoning_tokens=1)], [end(reasoning_tokens=2, spec_draft_tokens=4, spec_accepted_tokens=3)]]
+        steps = [
+            [text("a", reasoning_tokens=1)],
+            [end(reasoning_tokens=2, spec_draft_tokens=4, spec_accepted_tokens=3)],
+        ]
         usage = (await answer(world({"w1": [steps]}))).usage
         assert (usage.reasoning_tokens, usage.spec_draft_tokens, usage.spec_accepted_tokens) == (2, 4, 3)
 
@@ -113,7 +117,11 @@ class TestWholeAnswers:
 
     async def test_an_empty_answer_is_an_answer(self):
         done = await answer(world({"w1": [[[TokenBatch(0, [EOS], finish="stop")]]]}))
-        assert (done.choices[0].text, done.choices[0].finish, done.usage.completion_tokens) == ("", Finish(0, "stop"), 1)
+        assert (done.choices[0].text, done.choices[0].finish, done.usage.completion_tokens) == (
+            "",
+            Finish(0, "stop"),
+            1,
+        )
 
 
 class TestStops:
@@ -262,7 +270,10 @@ class TestRetries:
     async def test_RL_03_a_failure_before_the_first_token_is_retried_elsewhere(self, first):
         place = world({"w1": [first], "w2": [ONE_LINE]})
         ctx = context()
-        assert "".join(event.text for event in flat(await run(place, ctx)) if isinstance(event, TextDelta)) == "hello world"
+        assert (
+            "".join(event.text for event in flat(await run(place, ctx)) if isinstance(event, TextDelta))
+            == "hello world"
+        )
         assert [worker for worker, _ in place.drivers.opened] == ["w1", "w2"]
         ids = [sent.id for _, sent in place.drivers.opened]
         assert len(set(ids)) == 2
@@ -346,8 +357,7 @@ class TestCancellation:
     async def test_RL_04_leaving_before_the_first_token_aborts_the_engine(self):
         place = world({"w1": [[FOREVER]]})
         task = asyncio.create_task(run(place))
-        while not place.drivers.sources:
-            await asyncio.sleep(0)
+        await until(lambda: place.drivers.sources)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -372,7 +382,8 @@ class TestCancellation:
         assert place.idle()
 
     @pytest.mark.parametrize(
-        ("reason", "code"), [("preempted", "overloaded"), ("shutdown", "shutting_down"), ("deadline", "deadline_exceeded")]
+        ("reason", "code"),
+        [("preempted", "overloaded"), ("shutdown", "shutting_down"), ("deadline", "deadline_exceeded")],
     )
     async def test_whoever_cancels_the_context_ends_the_stream(self, reason, code):
         place = world({"w1": [[[text("a")], FOREVER]]})
@@ -439,7 +450,7 @@ class TestDirect:
         place = world({"w1": [[[text("a")], [text('"b"', 1)], [end(0), text("c", 1)], [end(1, "length")]]]})
         taken, data, events = await self.direct(place, n=2)
         assert taken
-        assert data == rb'<0:a><1:\"b\"><1:c>'
+        assert data == rb"<0:a><1:\"b\"><1:c>"
         assert events == [Finish(0, "stop"), Finish(1, "length"), Usage(events[-1].prompt_tokens, 5)]
 
     async def test_held_text_goes_the_same_way(self):

@@ -4,7 +4,6 @@ from smg.config.settings import AdmissionSettings
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.routing.admission import Admission
-
 from tests.routing.fleets import FakeFleet
 
 

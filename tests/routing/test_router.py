@@ -7,7 +7,6 @@ from smg.routing.fleet_router import FleetRouter, outcome_of
 from smg.routing.models import resolve
 from smg.routing.policies.table import POLICIES
 from smg.routing.router import Query
-
 from tests.routing.fleets import PROCESS, FakeFleet
 
 
