@@ -1,18 +1,20 @@
 """Admin routes on the fleet, answered by the control process (spec api-and-ops 1.10, 1.11)."""
 
+from typing import Any
+
 import msgspec
 from sanic import Request
 from sanic.response import HTTPResponse
 
 from smg.api.errors import JSON, error_response
 from smg.core.errors import GatewayError
-from smg.pipeline.services import Control, Services
+from smg.pipeline.services import Services
 
 
 async def workers(request: Request) -> HTTPResponse:
     """``GET /workers``: every worker and its state; ``?model=`` keeps those that serve it."""
     try:
-        found = await _control(request).workers()
+        found = (await _ask(request, "list"))["workers"]
     except GatewayError as error:
         return error_response(request.path, request.ctx.smg, error)
     model = request.args.get("model")
@@ -24,14 +26,15 @@ async def workers(request: Request) -> HTTPResponse:
 async def loads(request: Request) -> HTTPResponse:
     """``GET /get_loads``: the engines' last load reports."""
     try:
-        found = await _control(request).loads()
+        found = await _ask(request, "loads")
     except GatewayError as error:
         return error_response(request.path, request.ctx.smg, error)
-    return HTTPResponse(msgspec.json.encode({"workers": found}), content_type=JSON)
+    body = {"workers": [{"worker": worker, **load} for worker, load in found.items()]}
+    return HTTPResponse(msgspec.json.encode(body), content_type=JSON)
 
 
-def _control(request: Request) -> Control:
+async def _ask(request: Request, op: str) -> Any:
     services: Services = request.app.ctx.services
     if services.control is None:
         raise GatewayError("overloaded", "the control process is not reachable")
-    return services.control
+    return await services.control.call(op)

@@ -24,12 +24,8 @@ WATCH_SECS = 0.5
 class Control(Protocol):
     """The control process, as the admin routes ask it. The server puts a client here (it is above both of us)."""
 
-    async def workers(self) -> list[Any]:
-        """All workers with their state, as plain objects. Raises GatewayError when control does not answer."""
-        ...
-
-    async def loads(self) -> list[Any]:
-        """The engines' last load reports, one object per worker. Raises GatewayError as ``workers``."""
+    async def call(self, op: str, **arguments: Any) -> Any:
+        """Run ``op`` in the control process. Raises GatewayError when it does not answer."""
         ...
 
 

@@ -14,14 +14,11 @@ from tests.pipeline.fakes import end, text, world
 
 
 class FakeControl:
-    def __init__(self, workers=(), loads=()) -> None:
-        self._workers, self._loads = list(workers), list(loads)
+    def __init__(self, **answers) -> None:
+        self._answers = answers
 
-    async def workers(self):
-        return self._workers
-
-    async def loads(self):
-        return self._loads
+    async def call(self, op, **arguments):
+        return self._answers[op]
 
 
 @pytest.fixture
@@ -115,12 +112,12 @@ class TestAdmin:
     WORKERS = ({"id": "w1", "models": ["a"]}, {"id": "w2", "models": ["b"]})
 
     async def test_workers(self, place):
-        place.services.control = FakeControl(workers=self.WORKERS)
+        place.services.control = FakeControl(list={"workers": list(self.WORKERS)})
         assert await get(place, "/workers") == (200, {"workers": list(self.WORKERS), "total": 2})
         assert (await get(place, "/workers", model="b"))[1] == {"workers": [self.WORKERS[1]], "total": 1}
 
     async def test_loads(self, place):
-        place.services.control = FakeControl(loads=[{"worker": "w1", "running": 2}])
+        place.services.control = FakeControl(loads={"w1": {"running": 2}})
         assert await get(place, "/get_loads") == (200, {"workers": [{"worker": "w1", "running": 2}]})
 
     @pytest.mark.parametrize("path", ["/workers", "/get_loads"])
