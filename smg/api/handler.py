@@ -34,6 +34,7 @@ def generation_handler(dialect: Dialect) -> Handler:
     async def handle(request: Request) -> HTTPResponse | None:
         ctx: RequestContext = request.ctx.smg
         services: Services = request.app.ctx.services
+        ctx.endpoint = dialect.path
         if ctx.deadline is None:
             ctx.deadline = ctx.started + services.settings.server.request_timeout_secs
         try:

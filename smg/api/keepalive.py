@@ -21,15 +21,14 @@ class KeepAlive:
         self._data = data
         self._interval = INTERVAL
         self._loop = asyncio.get_running_loop()
+        self._stopped = False
         self._task: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(INTERVAL, self._tick)
 
-    async def stop(self) -> None:
-        """Send nothing more; waits for one that is being sent. Idempotent."""
+    def stop(self) -> None:
+        """Send nothing more; one that waits for a slow client goes ahead of what is sent later. Idempotent."""
+        self._stopped = True
         self._timer.cancel()
-        task, self._task = self._task, None
-        if task is not None:
-            await task
 
     def _tick(self) -> None:
         due = self._sink.last_sent + self._interval - self._loop.time()
@@ -38,6 +37,8 @@ class KeepAlive:
         self._timer = self._loop.call_later(due if due > 0 else self._interval, self._tick)
 
     async def _send(self) -> None:
+        if self._stopped:
+            return
         self._sink.write(self._data())
         # The handler's task hears of a client that has gone by itself.
         with contextlib.suppress(ConnectionError):

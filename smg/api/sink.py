@@ -15,7 +15,8 @@ HIGH_WATER = 64 << 10
 class ResponseSink:
     """Collects bytes and sends them as one HTTP chunk per ``drain``; the first one sends the headers too.
 
-    ``headers`` is asked when they are sent, because some are only known then.
+    ``headers`` is asked when they are sent, because some are only known then. ``started`` is True from that moment on:
+    errors can't change the status any more.
     """
 
     def __init__(self, request: Request, content_type: str, headers: Callable[[], Mapping[str, str]]) -> None:
@@ -23,15 +24,11 @@ class ResponseSink:
         self._content_type = content_type
         self._headers = headers
         self._response: BaseHTTPResponse | None = None
+        self.started = False
         self._parts: list[bytes] = []
         self._size = 0
         self._lock = asyncio.Lock()
         self.last_sent = asyncio.get_running_loop().time()
-
-    @property
-    def started(self) -> bool:
-        """True once the headers are out: errors can't change the status any more."""
-        return self._response is not None
 
     @property
     def busy(self) -> bool:
@@ -59,6 +56,7 @@ class ResponseSink:
             data = b"".join(self._parts)
             self._parts.clear()
             self._size = 0
+            self.started = True
             try:
                 if self._response is None:
                     self._response = await self._request.respond(

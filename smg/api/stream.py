@@ -74,10 +74,10 @@ class Stream:
         try:
             if await self._start(keepalive):
                 await self._relay()
-            await keepalive.stop()
+            keepalive.stop()
             await self._deliver(end=True)
         finally:
-            await keepalive.stop()
+            keepalive.stop()
             self._interrupt.close()
 
     async def _start(self, keepalive: KeepAlive) -> bool:
@@ -85,7 +85,7 @@ class Stream:
         try:
             await self._generation.start()
         except GatewayError as error:
-            await keepalive.stop()
+            keepalive.stop()
             if not self._sink.started:
                 raise
             self._sink.write(self._any_encoder().failure(error))

@@ -25,7 +25,7 @@ async def serving(services) -> AsyncIterator[str]:
 
     @app.on_request
     async def context(request: Request) -> None:
-        request.ctx.smg = RequestContext(request.headers.get("x-request-id", "r"), endpoint=request.path)
+        request.ctx.smg = RequestContext(request.headers.get("x-request-id", "r"))
         services.seen.append(request.ctx.smg)
 
     for route in routes():

@@ -39,6 +39,8 @@ class TestAnswers:
         answer = json.loads(body)
         assert answer["choices"][0]["message"] == {"role": "assistant", "content": "hello world"}
         assert answer["usage"]["completion_tokens"] == 6
+        assert place.metric("router_requests_total") == 1
+        assert place.services.seen[0].endpoint == "/v1/chat/completions"
         assert place.idle()
 
     async def test_streamed(self, http):
@@ -202,6 +204,17 @@ class TestTime:
         assert parts[-1] == "data: [DONE]"
         assert [event["choices"][0]["delta"].get("content") for event in events[1:-2]] == ["a", "b"]
         assert place.idle()
+
+    async def test_RL_06_keep_alives_to_a_client_that_does_not_read_end_at_the_deadline(self, monkeypatch):
+        monkeypatch.setattr(keepalive, "INTERVAL", 0.05)
+        settings = Settings(routing=SETTINGS.routing, server=ServerSettings(request_timeout_secs=0.6))
+        # Whatever waits for the client, a batch or a keep-alive, must not hold the request's counts any longer.
+        place = world({"w1": [[[BLOCK] for _ in range(60)] + [0.3, [end()]]]}, settings, context_length=0)
+        async with serving(place.services) as url:
+            _, writer = await send(url, HI | {"stream": True})
+            await until(lambda: place.drivers.sources)
+            await until(place.idle)
+            writer.transport.abort()
 
     async def test_RL_06_after_a_keep_alive_an_error_is_an_event(self, http, monkeypatch):
         monkeypatch.setattr(keepalive, "INTERVAL", 0.05)
