@@ -158,7 +158,6 @@ class GenerationRequest(msgspec.Struct):
     Exactly one of ``messages`` (chat), ``prompt_text`` and ``prompt_ids`` is the input. ``dialect`` and ``raw`` (the
     body as received) let raw backends forward it. ``template_kwargs`` overlay the chat template's context. ``options``
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
-    body as received) let raw backends forward it. ``template_kwargs`` overlay the chat template's context.
     ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said.
     """
 
