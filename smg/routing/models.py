@@ -1,0 +1,33 @@
+"""Which model a request means (field case RO-01)."""
+
+from smg.core.errors import GatewayError
+from smg.fleet.records import FleetSnapshot, ModelRecord
+
+_NAMED = 8
+
+
+def resolve(snapshot: FleetSnapshot, name: str) -> ModelRecord:
+    """Find the model called ``name`` (id or alias); an empty name means the only model there is.
+
+    Raises:
+        GatewayError: ``model_not_found`` (404), ``missing_model`` (400), or ``no_available_workers`` (503) when no
+            model is known yet and none was named.
+    """
+    if name:
+        record = snapshot.model(name)
+        if record is None:
+            raise GatewayError("model_not_found", f"the model '{name}' does not exist{_known(snapshot)}", param="model")
+        return record
+    if len(snapshot.models) == 1:
+        return snapshot.models[0]
+    if not snapshot.models:
+        raise GatewayError("no_available_workers", "no model is available yet")
+    raise GatewayError("missing_model", f"you must name a model{_known(snapshot)}", param="model")
+
+
+def _known(snapshot: FleetSnapshot) -> str:
+    names = [record.id for record in snapshot.models]
+    if not names:
+        return "; no model is available"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"; available: {', '.join(names[:_NAMED])}{more}"
