@@ -23,7 +23,10 @@ USAGE: int  # KV usage, millionths
 QUEUED_TOKENS: int
 
 class Region:
-    """One mapping of the region. Create before the fork; children use the inherited object or ``attach(fd)``."""
+    """One mapping of the region. Create before the fork; children use the inherited object or ``attach(fd)``.
+
+    Raises IndexError for a process, slot, field or sequence that does not exist.
+    """
 
     fd: int
     boot_id: int
@@ -37,9 +40,13 @@ class Region:
 
     @staticmethod
     def attach(fd: int) -> Region:
-        """Map an existing region. Raises ValueError when magic, layout version or size do not fit."""
+        """Map an existing region through a duplicate of ``fd``.
 
-    def close(self) -> None: ...
+        Raises ValueError when magic, layout version or size do not fit.
+        """
+
+    def close(self) -> None:
+        """Unmap, and close ``fd``; every other call raises ValueError from then on. Idempotent."""
 
     # processes
     def claim_process(self, process: int, pid: int) -> None:
@@ -47,7 +54,17 @@ class Region:
 
     def process_pid(self, process: int) -> int: ...
     def clear_process(self, process: int) -> None:
-        """Undo a dead process: its in-flight rows, requests and gauges become 0, its counters move to a retired row."""
+        """Undo a dead process: its pid, in-flight rows, requests and gauges become 0.
+
+        Its counters stay in the row, and the process that takes the row over counts on from there: no scrape, not
+        even one taken meanwhile, sees a sum go down.
+        """
+
+    # drain
+    def set_draining(self) -> None:
+        """Tell all processes that the gateway shuts down: readiness answers 503 from now on. There is no way back."""
+
+    def draining(self) -> bool: ...
 
     # in-flight: requests and tokens per (process, worker slot); admission counts requests per process
     def inflight_add(self, process: int, slot: int, requests: int, tokens: int) -> None: ...
@@ -75,7 +92,7 @@ class Region:
 
     # round robin and other shared sequences
     def sequence_next(self, sequence: int) -> int:
-        """Fetch-and-add on one of 256 shared counters."""
+        """Fetch-and-add on one of 256 shared counters; returns the value before (0 at first)."""
 
     # registry snapshot: one writer (control), many readers
     def publish(self, blob: bytes) -> int:
@@ -89,9 +106,14 @@ class Region:
 
     # metric series
     def find_series(self, key: bytes, kind: int) -> int:
-        """Index of the series ``key``, made when new; -1 when the table is full. Raises ValueError (key too long)."""
+        """Index of the series ``key``, made when new; -1 when the table is full.
 
-    def cell_add(self, process: int, index: int, amount: int) -> None: ...
+        Raises ValueError for a key that is too long or exists as another kind.
+        """
+
+    def cell_add(self, process: int, index: int, amount: int) -> None:
+        """Add to the process's cell; an index of -1 (the table was full) is ignored, here and in ``cell_set``."""
+
     def cell_set(self, process: int, index: int, value: int) -> None: ...
     def read_series(self) -> list[tuple[bytes, int, int]]:
-        """(key, kind, sum over live processes and the retired row) of every series, in order of creation."""
+        """(key, kind, sum over all processes) of every series, in order of creation."""

@@ -7,5 +7,8 @@ def escape(text: str) -> bytes:
     """
 
 def fill(pieces: tuple[bytes, ...], holes: tuple[str, ...], text: str, sequence: int) -> bytes:
-    """Join ``pieces`` with the holes' values: ``text`` escaped, ``sequence`` in decimal. Raises ValueError for a
-    hole of another name or counts that do not fit."""
+    """Join ``pieces`` with the holes' values: ``text`` escaped, ``sequence`` in decimal.
+
+    Raises ValueError for a hole of another name or counts that do not fit, OverflowError beyond 64 bits,
+    UnicodeEncodeError for unpaired surrogates.
+    """

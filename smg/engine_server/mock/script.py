@@ -1,0 +1,146 @@
+"""What a mock engine does: the tokens it answers with, its pace, its quirks and its faults."""
+
+import hashlib
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import grpc
+import msgspec
+
+from smg.engine_server.mock import tokenizer
+
+Tokens: TypeAlias = Sequence[int] | Callable[[Any, int], Sequence[int]]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that goes wrong.
+
+    ``kind`` for Generate: ``status`` ends the call with ``status``, ``message`` and ``trailers``; ``stall`` sends
+    nothing more until the call is cancelled or aborted; ``eof`` ends it with OK but without Complete. All happen after
+    ``after_chunks`` messages with tokens (0: after early headers, before the first message; None: before headers).
+    Any other ``rpc`` (``GetModelInfo``, ``GetTokenizer``, ``Abort``, …) knows ``status`` and ``stall``, before
+    headers. ``first`` limits the fault to the first so many calls of that RPC since the script was set.
+    """
+
+    rpc: str = "Generate"
+    kind: Literal["status", "stall", "eof"] = "status"
+    after_chunks: int | None = None
+    status: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
+    message: str = "scripted failure"
+    trailers: tuple[tuple[str, str], ...] = ()
+    first: int | None = None
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """Behaviour of a mock engine; replace ``MockEngine.script`` at any time (running calls keep the one they have).
+
+    Tokens: ``tokens`` are the ids of every choice, a function ``(GenerateRequest, choice) -> ids``, or None for words
+    that depend only on the prompt and the choice; ``choices`` gives each choice its own ids instead. ``length`` is the
+    number of ids when ``tokens`` is None. ``eos`` appends the end-of-sequence id, as a model that stops does; with
+    ``ignore_eos`` the ids repeat up to ``max_tokens``.
+
+    Pace: ``per_chunk`` ids per message; ``first_delay`` seconds before the first message and ``chunk_delay`` before
+    each further one.
+
+    Reports: ``finish`` and ``matched_stop`` replace what follows from the ids; ``cached_tokens`` is reported in all
+    messages, or from the second on (``late_cached``); ``empty_chunks`` puts a message without ids before each one that
+    has some. ``repeat_last_delta`` and ``delta_counts`` are vLLM's ways (spec engine-contract 2.1): off, the Complete
+    of a stream has all ids, and counts are cumulative.
+
+    Checks: ``strict`` refuses sampling scalars that a client forgot to set (zero top_p, repetition_penalty or n), as
+    vLLM does.
+
+    Engine: ``healthy`` and ``serving`` are the answers of HealthCheck and grpc.health.v1; ``startup_delay`` makes the
+    engine unready for so many seconds after ``start``. ``waiting`` and ``token_usage`` go into GetLoads. ``bundle``
+    and ``bundle_digest`` replace the tokenizer archive and its SHA-256; ``bundle_chunk`` is in bytes.
+    """
+
+    tokens: Tokens | None = None
+    choices: Sequence[Sequence[int]] | None = None
+    length: int = 8
+    eos: bool = True
+    per_chunk: int = 1
+    first_delay: float = 0.0
+    chunk_delay: float = 0.0
+    finish: str | None = None
+    matched_stop: int | str | None = None
+    cached_tokens: int = 0
+    late_cached: bool = False
+    empty_chunks: bool = False
+    repeat_last_delta: bool = True
+    delta_counts: bool = True
+    strict: bool = True
+    faults: tuple[Fault, ...] = ()
+    healthy: bool = True
+    serving: bool = True
+    startup_delay: float = 0.0
+    waiting: int = 0
+    token_usage: float = 0.0
+    bundle: bytes | None = None
+    bundle_digest: str | None = None
+    bundle_chunk: int = 64 << 10
+
+    @classmethod
+    def text(cls, *texts: str, split: Literal["byte", "word"] = "word", **rest: Any) -> "Script":
+        """Answer with ``texts``: one for all choices, or one for each. ``rest`` are other fields."""
+        ids = [tokenizer.encode_text(text, split) for text in texts]
+        return cls(tokens=ids[0], **rest) if len(ids) == 1 else cls(choices=ids, **rest)
+
+
+class Choice(msgspec.Struct):
+    """What one choice will send: ``ids`` in order, then ``finish`` and ``matched_stop``."""
+
+    ids: list[int]
+    finish: str
+    matched_stop: int | str | None = None
+
+
+def plan(script: Script, request: Any, prompt: Sequence[int], index: int) -> Choice:
+    """Work out choice ``index`` of ``request`` (a GenerateRequest whose prompt has the ids ``prompt``).
+
+    The order of the checks is vLLM's: min_tokens, end of sequence, stop ids, max_tokens.
+    """
+    params = request.sampling_params
+    limit = params.max_tokens if params.HasField("max_tokens") else None
+    ids = _wanted(script, request, prompt, index)
+    if params.ignore_eos:
+        while limit is not None and ids and len(ids) < limit:
+            ids = (ids + ids)[:limit]
+    elif script.eos and script.finish is None:
+        ids = [*ids, tokenizer.EOS]
+
+    end = Choice(ids, "stop")
+    stops = frozenset(params.stop_token_ids)
+    for count, token in enumerate(ids, 1):
+        if count >= params.min_tokens and token == tokenizer.EOS and not params.ignore_eos:
+            end = Choice(ids[:count], "stop")
+            break
+        if count >= params.min_tokens and token in stops:
+            end = Choice(ids[:count], "stop", token)
+            break
+        if count == limit:
+            end = Choice(ids[:count], "length")
+            break
+    if script.finish is not None:
+        end.finish = script.finish
+    if script.matched_stop is not None:
+        end.matched_stop = script.matched_stop
+    return end
+
+
+def _wanted(script: Script, request: Any, prompt: Sequence[int], index: int) -> list[int]:
+    if script.choices is not None:
+        return list(script.choices[index % len(script.choices)])
+    if script.tokens is None:
+        return prompt_words(prompt, index, script.length)
+    if callable(script.tokens):
+        return list(script.tokens(request, index))
+    return list(script.tokens)
+
+
+def prompt_words(prompt: Sequence[int], index: int, count: int) -> list[int]:
+    """Return ``count`` word ids that are a pure function of the prompt ids and the choice."""
+    words = sorted(tokenizer.WORD_IDS.values())
+    seed = hashlib.sha256(struct.pack(f"<{len(prompt) + 1}I", index, *prompt)).digest()
+    return [words[(seed[place % 32] + place * (1 + seed[-1])) % len(words)] for place in range(count)]
