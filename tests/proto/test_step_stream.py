@@ -53,7 +53,7 @@ def test_arrays_are_packed(pool, name, field):
 def test_client_fields_are_numbered_in_the_order_they_are_applied(pool):
     fields = pool.FindMessageTypeByName(f"{PACKAGE}.ClientFrame").fields
     order = [field.name for field in sorted(fields, key=lambda field: field.number)]
-    assert order == ["open", "acked_step", "credit_handle", "credit_tokens", "abort_handle", "submit"]
+    assert order == ["open", "acked_frame", "credit_handle", "credit_tokens", "abort_handle", "submit"]
 
 
 def test_sampling_tells_zero_from_unset(pool):
@@ -67,7 +67,7 @@ def test_every_enum_starts_with_unspecified(pool):
 
 
 def test_a_decode_step_of_256_rows_fits_into_1300_bytes(pool):
-    frame = message(pool, "EngineFrame")(step=1_000_000, handle=range(256), token=[151_000] * 256)
+    frame = message(pool, "EngineFrame")(number=1_000_000, step=1_000_000, handle=range(256), token=[151_000] * 256)
     frame.load.add(running=256, used_tokens=400_000, max_tokens=524_288)
     assert frame.ByteSize() <= 1300
 
@@ -80,7 +80,7 @@ def test_a_prompt_of_a_million_tokens_fits_into_a_default_grpc_message(pool):
 
 def test_rows_with_several_tokens_and_logprobs_come_back_as_sent(pool):
     kind = message(pool, "EngineFrame")
-    sent = kind(step=7, handle=[3, 9], count=[2, 1], token=[10, 11, 12])
+    sent = kind(number=7, handle=[3, 9], count=[2, 1], token=[10, 11, 12])
     sent.logprobs.row.append(0)
     sent.logprobs.sampled.extend([-0.5, -0.25])
     sent.logprobs.top_count.extend([1, 0])
