@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools compiles the draft; requirements/test.txt has it")
+protoc = pytest.importorskip(
+    "grpc_tools.protoc", reason="grpcio-tools compiles the draft; requirements/test.txt has it"
+)
 
 ROOT = Path(__file__).resolve().parents[2] / "proto"
 SOURCE = "smg_server/engine/v1/step_stream.proto"
