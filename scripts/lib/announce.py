@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
 REPORT_SECONDS = 10.0
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
