@@ -60,7 +60,8 @@ def curl_line(target: Target) -> str:
     """A command that streams a chat completion from the first model; a key is left for the reader to fill in."""
     status, listed = target.get("/v1/models")
     model = first_model(listed) if status == 200 else DEFAULT_MODEL
-    body = {"model": model, "messages": [{"role": "user", "content": "What is the capital of France?"}], "stream": True}
+    question = {"role": "user", "content": "Tell me a short story about a cat."}
+    body = {"model": model, "messages": [question], "max_tokens": 100, "stream": True}
     words = ["curl", "-N"] + (["-k"] if target.tls else []) + [f"{target.url}/v1/chat/completions"]
     line = " ".join(words) + " -H 'content-type: application/json'"
     if status == 401:
