@@ -87,7 +87,7 @@ def micro(json: bool, match: str | None, folder: Path = MICRO) -> int:
     if not folder.is_dir():
         print(f"smg-bench: {folder} does not exist; the micro benchmarks need a checkout", file=sys.stderr)
         return 2
-    command = [sys.executable, "-m", "pytest", str(folder), "--benchmark-only", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", str(folder), "--benchmark-only", "--tb=short"]
     command += ["-k", match] if match else []
     if not json:
         columns = "--benchmark-columns=median,mean,stddev,rounds"
