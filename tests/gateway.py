@@ -55,7 +55,7 @@ class Gateway:
     def engine_running(self) -> int:
         """Requests the engine itself says it works on."""
         report = self.get("/get_loads").json()
-        return sum(rank["num_running_reqs"] + rank["num_waiting_reqs"] for w in report["workers"] for rank in w["details"]["loads"])
+        return sum(worker["running"] + worker["waiting"] for worker in report["workers"])
 
     def child(self, role: str) -> int:
         """Process id of ``control``, ``worker-1`` … or ``engine``."""
@@ -71,8 +71,9 @@ def children(pid: int) -> list[int]:
 
 def process_role(pid: int) -> str:
     with contextlib.suppress(OSError):
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-        return name.removeprefix("smg-")
+        if b"smg.cli.engine" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return "engine"
+        return Path(f"/proc/{pid}/comm").read_text().strip().removeprefix("smg-")
     return ""
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 log = logging.getLogger("smg.server")
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 # Loaded before any fork: a child must not import its way into a half-copied process.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
@@ -23,11 +24,12 @@ class Child(NamedTuple):
     pidfd: int
 
 
-def fork(body: Callable[[], int | None], close: Iterable[int] = ()) -> Child:
+def fork(body: Callable[[], int | None], close: Iterable[int] = (), name: str = "smg") -> Child:
     """Fork a child that runs ``body`` and exits with its return value (None: 0; an exception: 1, logged).
 
     The child leads a session of its own, is killed when the parent dies, has default signal handlers (SIGHUP, SIGINT
-    and SIGUSR1 are ignored until it says otherwise) and none of the descriptors in ``close``.
+    and SIGUSR1 are ignored until it says otherwise) and none of the descriptors in ``close``. ``name`` (15 bytes) is
+    what ps and top call it.
     """
     parent = os.getpid()
     sys.stdout.flush()
@@ -36,7 +38,7 @@ def fork(body: Callable[[], int | None], close: Iterable[int] = ()) -> Child:
     everything = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = os.fork()
     if pid == 0:
-        _run(body, parent, close, everything)
+        _run(body, parent, close, everything, name)
     signal.pthread_sigmask(signal.SIG_SETMASK, everything)
     return Child(pid, os.pidfd_open(pid))
 
@@ -50,7 +52,7 @@ def spawn(command: list[str]) -> Child:
     return fork(execute)
 
 
-def _run(body: Callable[[], int | None], parent: int, close: Iterable[int], mask: set[Any]) -> NoReturn:
+def _run(body: Callable[[], int | None], parent: int, close: Iterable[int], mask: set[Any], name: str) -> NoReturn:
     status = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -59,6 +61,7 @@ def _run(body: Callable[[], int | None], parent: int, close: Iterable[int], mask
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)
         os.setsid()
+        _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
         die_with_parent(parent)
         for descriptor in close:
             os.close(descriptor)

@@ -120,14 +120,16 @@ class Supervisor:
         urls = [] if self._engine is None else [self._engine.url]
 
         def control() -> process.Child:
-            return process.fork(lambda: self._run_control(urls), self._descriptors())
+            return process.fork(lambda: self._run_control(urls), self._descriptors(), "smg-control")
 
         def worker(number: int) -> Callable[[], process.Child]:
             own = self.listeners[number - 1]
 
             def start() -> process.Child:
                 return process.fork(
-                    lambda: self._worker(self.settings, self.region, number, own), self._descriptors(keep=own.fileno())
+                    lambda: self._worker(self.settings, self.region, number, own),
+                    self._descriptors(keep=own.fileno()),
+                    f"smg-worker-{number}",
                 )
 
             return start

@@ -36,9 +36,7 @@ async def test_streamed_equals_buffered_for_a_seeded_request(gateway: Gateway, p
     client = gateway.async_client()
     options = {"seed": 7, "temperature": 0.8, "max_tokens": 48}
     text, reasons, usage, deltas = await streamed(client, prompt, **options)
-    whole = await client.chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": prompt}], **options
-    )
+    whole = await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": prompt}], **options)
     assert text == whole.choices[0].message.content
     assert reasons == [whole.choices[0].finish_reason]
     assert reasons[0] in ("stop", "length")
@@ -93,5 +91,8 @@ def test_probes_and_metrics(gateway: Gateway):
     )
     assert gateway.metric("smg_router_requests_total") >= 1
     assert gateway.metric("smg_router_tokens_total") > 2
-    pages = {tuple(sorted(line for line in gateway.get("/metrics").text.splitlines() if "router_tokens" in line)) for _ in range(6)}
+    pages = {
+        tuple(sorted(line for line in gateway.get("/metrics").text.splitlines() if "router_tokens" in line))
+        for _ in range(6)
+    }
     assert len(pages) == 1, "every worker shows the same page"

@@ -44,9 +44,7 @@ async def test_64_streams_with_random_disconnects_leave_nothing_behind(gateway: 
     url = gateway.url + "/v1/chat/completions"
     limits = httpx.Limits(max_connections=80)
     async with httpx.AsyncClient(timeout=100, limits=limits) as client:
-        ends = await asyncio.gather(
-            *(leave_stream(client, url, draw.choice([1, 2, 5, 20, 10_000])) for _ in range(64))
-        )
+        ends = await asyncio.gather(*(leave_stream(client, url, draw.choice([1, 2, 5, 20, 10_000])) for _ in range(64)))
     assert "cut" not in ends
     assert ends.count("left") > 30
     await asyncio.to_thread(wait_for, lambda: idle(gateway), 5, "engine and gateway idle after 64 streams")

@@ -38,7 +38,9 @@ async def ask(gateway: Gateway, stream: bool) -> str:
                 assert set(value["error"]) == {"message", "type", "param", "code"}, value
                 return "error"
             async with client.stream("POST", url, content=body(stream=True, max_tokens=24)) as response:
-                lines = [line.removeprefix("data: ") async for line in response.aiter_lines() if line.startswith("data: ")]
+                lines = [
+                    line.removeprefix("data: ") async for line in response.aiter_lines() if line.startswith("data: ")
+                ]
                 if response.status_code != 200:
                     return "error"
                 if lines[-1] == "[DONE]":

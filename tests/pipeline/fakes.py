@@ -9,10 +9,6 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import TypeAlias
 
-from smg.telemetry.metrics import Metrics
-from smg.text.registry import TextModel
-from smg.text.stream_table import PythonStreamTable
-
 from smg.config.settings import AdmissionSettings, RoutingSettings, Settings
 from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch
@@ -25,6 +21,9 @@ from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.round_robin import RoundRobin
 from smg.telemetry.cells import LocalCells
+from smg.telemetry.metrics import Metrics
+from smg.text.registry import TextModel
+from smg.text.stream_table import PythonStreamTable
 from tests.routing.fleets import PROCESS, FakeFleet
 
 EOS = mock.EOS
