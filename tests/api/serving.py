@@ -30,7 +30,9 @@ async def serving(services) -> AsyncIterator[str]:
 
     for route in routes():
         app.add_route(route.handler, route.path, methods=[route.method], name=f"{route.method}:{route.path}")
-    server = await app.create_server(host="127.0.0.1", port=0, return_asyncio_server=True)
+    # A socket of our own: Sanic takes port 0 for its default port.
+    own = socket.create_server(("127.0.0.1", 0))
+    server = await app.create_server(sock=own, return_asyncio_server=True)
     await server.startup()
     for listener in server.server.sockets:
         # Inherited by connections: a client that does not read is felt after some kilobytes, not megabytes.
