@@ -20,7 +20,8 @@ MODEL = "smollm2-135m-instruct"
 
 def settings(state: Path, *flags: str) -> Settings:
     """Settings as the command line gives them, on a free port of loopback."""
-    return load(["--host", "127.0.0.1", "--port", "0", "--state-dir", str(state), *flags], {})
+    fixed = ("--host", "127.0.0.1", "--port", "0", "--state-dir", str(state), "--shutdown-settle-secs", "0")
+    return load([*fixed, *flags], {})
 
 
 class Gateway:

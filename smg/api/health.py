@@ -54,4 +54,5 @@ async def metrics(request: Request) -> HTTPResponse:
         WorkerSample(worker.id, services.region.inflight(worker.slot)[0], services.view.status(worker) == "ready")
         for worker in workers
     ]
-    return HTTPResponse(render(services.metrics, samples), content_type=CONTENT_TYPE)
+    page = render(services.metrics, samples, services.region.requests_total())
+    return HTTPResponse(page, content_type=CONTENT_TYPE)

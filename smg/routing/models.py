@@ -10,12 +10,14 @@ def resolve(snapshot: FleetSnapshot, name: str) -> ModelRecord:
     """Find the model called ``name`` (id or alias); an empty name means the only model there is.
 
     Raises:
-        GatewayError: ``model_not_found`` (404), ``missing_model`` (400), or ``no_available_workers`` (503) when no
-            model is known yet and none was named.
+        GatewayError: ``model_not_found`` (404), ``missing_model`` (400), or ``no_available_workers`` (503) while an
+            engine has not told yet what it serves: the model may be among it.
     """
     if name:
         record = snapshot.model(name)
         if record is None:
+            if any(worker.status == "pending" and not worker.models for worker in snapshot.workers):
+                raise GatewayError("no_available_workers", f"no engine that serves '{name}' is ready yet")
             raise GatewayError("model_not_found", f"the model '{name}' does not exist{_known(snapshot)}", param="model")
         return record
     if len(snapshot.models) == 1:

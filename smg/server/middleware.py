@@ -42,11 +42,11 @@ async def identify(nxt: Next, request: Request) -> HTTPResponse | None:
 async def account(nxt: Next, request: Request) -> HTTPResponse | None:
     """Count the request, also while it runs."""
     metrics: Metrics = request.app.ctx.services.metrics
-    metrics.requests_inflight.add()
+    metrics.http_requests_active.add()
     try:
         return await nxt(request)
     finally:
-        metrics.requests_inflight.add(v=-1)
+        metrics.http_requests_active.add(v=-1)
         metrics.http_requests_total.inc(method_label(request), path_label(request))
         count(metrics, request, request.ctx.smg, outcome(request))
 

@@ -32,7 +32,9 @@ class Metrics:
             *("path", "status_code", "error_code"),
         )
         self.http_connections_active = gauge("http_connections_active", "Open client connections.")
-        self.requests_inflight = gauge("requests_inflight", "Requests received and not yet answered in full.")
+        self.http_requests_active = gauge(
+            "http_requests_active", "HTTP requests of any kind, received and not yet answered in full."
+        )
         self.router_requests_total = counter(
             "router_requests_total", "Generations asked for.", "model", "endpoint", "streaming"
         )

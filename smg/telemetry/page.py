@@ -22,23 +22,25 @@ class WorkerSample(msgspec.Struct, frozen=True):
     healthy: bool
 
 
-def render(metrics: Metrics, workers: Sequence[WorkerSample] = ()) -> bytes:
+def render(metrics: Metrics, workers: Sequence[WorkerSample] = (), inflight: int = 0) -> bytes:
     """Render the page. Whichever process renders it, the page is the same.
 
     Args:
         metrics: any process's families; their cells hold the values of all processes.
         workers: all registered workers. Series about any other worker are left out.
+        inflight: admitted generations of all processes.
     """
-    page: bytes = generate_latest(_Collector(metrics, workers))
+    page: bytes = generate_latest(_Collector(metrics, workers, inflight))
     return page
 
 
 class _Collector:
     """The one method that prometheus_client's writer asks of a registry."""
 
-    def __init__(self, metrics: Metrics, workers: Sequence[WorkerSample]) -> None:
+    def __init__(self, metrics: Metrics, workers: Sequence[WorkerSample], inflight: int) -> None:
         self._metrics = metrics
         self._workers = workers
+        self._inflight = inflight
 
     def collect(self) -> Iterator[Any]:
         samples: dict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
@@ -48,6 +50,7 @@ class _Collector:
         known = {sample.worker for sample in self._workers} | {OTHER}
         for family in self._metrics.families():
             yield _family(family, samples, known)
+        yield GaugeMetricFamily(f"{PREFIX}requests_inflight", "Admitted generations in flight.", self._inflight)
         yield from self._of_workers()
 
     def _of_workers(self) -> Iterator[Any]:

@@ -2,7 +2,7 @@ import pytest
 
 from smg._native.region import FAILURES, LAST_OK, PROCESSED
 from smg.core.errors import GatewayError
-from smg.fleet.records import ModelRecord
+from smg.fleet.records import ModelRecord, WorkerRecord
 from smg.routing.fleet_router import FleetRouter, outcome_of
 from smg.routing.models import resolve
 from smg.routing.policies.table import POLICIES
@@ -38,6 +38,15 @@ class TestWhichModel:
         with pytest.raises(GatewayError) as caught:
             resolve(FakeFleet({}).snapshot(), "")
         assert caught.value.status == 503
+
+    def test_a_name_may_belong_to_an_engine_that_has_not_answered_yet(self, fleet):
+        fleet.snapshot().workers.append(WorkerRecord("w9", 9, "grpc://w9"))
+        with pytest.raises(GatewayError) as caught:
+            resolve(fleet.snapshot(), "nope")
+        assert (caught.value.code, caught.value.status) == ("no_available_workers", 503)
+        fleet.snapshot().workers[-1].status = "failed"
+        with pytest.raises(GatewayError, match="does not exist"):
+            resolve(fleet.snapshot(), "nope")
 
     def test_an_alias_finds_its_model(self, fleet):
         fleet.snapshot().models.append(ModelRecord("big", aliases=["small"]))

@@ -173,20 +173,20 @@ async def test_finished_requests_are_counted_once_by_template(application):
         ("/v1/models/<name:path>", "200", ""): 2,
         ("unmatched", "404", "not_found"): 3,
     }
-    assert app.samples("smg_requests_inflight") == {(): 0}
+    assert app.samples("smg_http_requests_active") == {(): 0}
 
 
 async def test_a_stream_counts_until_its_last_byte(application):
     app = await application()
     asked = asyncio.create_task(app.ask("GET", "/stream?seconds=0.3"))
     await asyncio.sleep(0.1)
-    assert app.samples("smg_requests_inflight") == {(): 1}
+    assert app.samples("smg_http_requests_active") == {(): 1}
     assert app.samples("smg_http_connections_active") == {(): 1}
     assert app.samples("smg_http_responses_total") == {}
     reply = await asked
     assert b"done\n" in reply.body
     await app.idle()
-    assert app.samples("smg_requests_inflight") == {(): 0}
+    assert app.samples("smg_http_requests_active") == {(): 0}
     assert app.samples("smg_http_responses_total") == {("/stream", "200", ""): 1}
     total = app.samples("smg_http_request_duration_seconds_sum")[("GET", "/stream")]
     assert total >= 250_000
@@ -221,7 +221,7 @@ async def test_RL_04_a_client_that_leaves_ends_its_buffered_request(application,
     await app.idle()
     assert app.app.ctx.story == ["started", "told client_disconnect", "cancelled"]
     assert app.samples("smg_http_responses_total") == {("/buffered", "499", "client_disconnected"): 1}
-    assert app.samples("smg_requests_inflight") == {(): 0}
+    assert app.samples("smg_http_requests_active") == {(): 0}
     writer.close()
 
 

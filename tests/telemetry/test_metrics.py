@@ -33,15 +33,15 @@ def test_counters_and_gauges_carry_their_labels():
     metrics = Metrics(LocalCells(), 0)
     metrics.http_requests_total.inc("GET", "/v1/models")
     metrics.http_requests_total.inc("POST", "/v1/chat/completions", amount=3)
-    metrics.requests_inflight.add(v=5)
-    metrics.requests_inflight.add(v=-2)
+    metrics.http_requests_active.add(v=5)
+    metrics.http_requests_active.add(v=-2)
     metrics.http_connections_active.set(v=9)
     page = scrape(metrics)
     assert page["smg_http_requests_total"] == {
         (("method", "GET"), ("path", "/v1/models")): 1,
         (("method", "POST"), ("path", "/v1/chat/completions")): 3,
     }
-    assert page["smg_requests_inflight"] == {(): 3}
+    assert page["smg_http_requests_active"] == {(): 3}
     assert page["smg_http_connections_active"] == {(): 9}
 
 
@@ -100,7 +100,7 @@ def test_a_full_table_loses_new_series_and_nothing_else():
     metrics = Metrics(region, 0)
     metrics.engine_aborts_total.inc("a")
     metrics.router_ttft_seconds.observe(1.0, "m", "chat")
-    metrics.requests_inflight.add(v=1)
+    metrics.http_requests_active.add(v=1)
     metrics.engine_aborts_total.inc("a")
     assert scrape(metrics)["smg_engine_aborts_total"] == {(("reason", "a"),): 2}
     region.close()
@@ -111,12 +111,12 @@ def test_OB_02_every_process_renders_the_same_page(region):
     one.http_requests_total.inc("GET", "/a", amount=3)
     two.http_requests_total.inc("GET", "/a", amount=4)
     two.http_request_duration_seconds.observe(0.2, "GET", "/a")
-    one.requests_inflight.add(v=2)
-    two.requests_inflight.add(v=1)
+    one.http_requests_active.add(v=2)
+    two.http_requests_active.add(v=1)
     assert render(one) == render(two)
     page = scrape(one)
     assert page["smg_http_requests_total"] == {(("method", "GET"), ("path", "/a")): 7}
-    assert page["smg_requests_inflight"] == {(): 3}
+    assert page["smg_http_requests_active"] == {(): 3}
 
 
 def test_OB_02_a_replaced_process_takes_nothing_back(region):
@@ -126,14 +126,14 @@ def test_OB_02_a_replaced_process_takes_nothing_back(region):
         victim = Metrics(region, 2)
         victim.http_requests_total.inc("GET", "/a", amount=1000)
         victim.http_request_duration_seconds.observe(0.2, "GET", "/a")
-        victim.requests_inflight.add(v=7)
+        victim.http_requests_active.add(v=7)
         os._exit(0)
     os.waitpid(pid, 0)
     before = scrape(scraper)
-    assert before["smg_requests_inflight"] == {(): 7}
+    assert before["smg_http_requests_active"] == {(): 7}
     region.clear_process(2)
     after = scrape(scraper)
-    assert after["smg_requests_inflight"] == {(): 0}
+    assert after["smg_http_requests_active"] == {(): 0}
     assert after["smg_http_requests_total"] == before["smg_http_requests_total"]
     assert after["smg_http_request_duration_seconds_bucket"] == before["smg_http_request_duration_seconds_bucket"]
     Metrics(region, 2).http_requests_total.inc("GET", "/a")
