@@ -27,6 +27,9 @@ cdef Py_ssize_t longest_at(const Dfa *dfa, const unsigned char *data, Py_ssize_t
 cdef class StopAutomaton:
     cdef Dfa dfa
     cdef readonly tuple patterns
+    # States that the arrays have room for.
+    cdef Py_ssize_t room
+    cdef int _make_room(self, Py_ssize_t states) except -1
     cdef int _number_classes(self) noexcept
     cdef void _insert(self, bytes pattern, int32_t number) noexcept
     cdef int _link(self) except -1

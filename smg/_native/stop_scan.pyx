@@ -75,27 +75,20 @@ cdef class StopAutomaton:
 
     def __cinit__(self, patterns):
         cdef bytes pattern
-        cdef Py_ssize_t total = 1, size
         self.patterns = tuple(patterns)
         for pattern in self.patterns:
             if pattern is None:
                 raise TypeError("a pattern must be bytes, not None")
             if not pattern:
                 raise ValueError("a stop string must not be empty")
-            total += PyBytes_GET_SIZE(pattern)
         self.dfa.classes = self._number_classes()
-        size = total * self.dfa.classes * <Py_ssize_t>sizeof(int32_t)
-        if size > MAX_TABLE_BYTES:
-            raise ValueError(f"{len(self.patterns)} stop strings of {total - 1} bytes in all are too many to scan for")
-        self.dfa.target = <int32_t *>calloc(total * self.dfa.classes, sizeof(int32_t))
-        self.dfa.depth = <int32_t *>calloc(total, sizeof(int32_t))
-        self.dfa.match = <int32_t *>malloc(total * sizeof(int32_t))
         self.dfa.length = <int32_t *>malloc((len(self.patterns) + 1) * sizeof(int32_t))
-        if not (self.dfa.target and self.dfa.depth and self.dfa.match and self.dfa.length):
+        if self.dfa.length == NULL:
             raise MemoryError
-        memset(self.dfa.match, 0xFF, total * sizeof(int32_t))
+        self._make_room(1)
         self.dfa.states = 1
         for number, pattern in enumerate(self.patterns):
+            self._make_room(self.dfa.states + PyBytes_GET_SIZE(pattern))
             self._insert(pattern, number)
         self._link()
 
@@ -104,6 +97,31 @@ cdef class StopAutomaton:
         free(self.dfa.depth)
         free(self.dfa.match)
         free(self.dfa.length)
+
+    cdef int _make_room(self, Py_ssize_t states) except -1:
+        """Make room for ``states`` states, which patterns that begin alike do not all use."""
+        cdef Py_ssize_t row = self.dfa.classes * sizeof(int32_t), old = self.room
+        cdef void *target
+        cdef void *depth
+        cdef void *match
+        if states <= old:
+            return 0
+        if states * row > MAX_TABLE_BYTES:
+            raise ValueError(f"{len(self.patterns)} stop strings are too many or too long to scan for")
+        states = min(max(states, 2 * old), MAX_TABLE_BYTES // row)
+        target = realloc(self.dfa.target, states * row)
+        self.dfa.target = <int32_t *>target if target else self.dfa.target
+        depth = realloc(self.dfa.depth, states * sizeof(int32_t))
+        self.dfa.depth = <int32_t *>depth if depth else self.dfa.depth
+        match = realloc(self.dfa.match, states * sizeof(int32_t))
+        self.dfa.match = <int32_t *>match if match else self.dfa.match
+        if not (target and depth and match):
+            raise MemoryError
+        memset(self.dfa.target + old * self.dfa.classes, 0, (states - old) * row)
+        memset(self.dfa.depth + old, 0, (states - old) * sizeof(int32_t))
+        memset(self.dfa.match + old, 0xFF, (states - old) * sizeof(int32_t))
+        self.room = states
+        return 0
 
     cdef int _number_classes(self) noexcept:
         """Give every byte of a pattern a column and let all others share the last; return their number."""
@@ -186,6 +204,7 @@ cdef class StopAutomaton:
         shrunk = <int32_t *>realloc(dfa.target, <size_t>dfa.states * dfa.classes * sizeof(int32_t))
         if shrunk != NULL:
             dfa.target = shrunk
+            self.room = dfa.states
         return 0
 
     @property

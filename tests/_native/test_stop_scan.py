@@ -138,5 +138,12 @@ def test_patterns_are_bytes(pattern):
 
 def test_memory_is_bounded():
     assert StopAutomaton([b"x" * 4000]).nbytes < 64 * 1024
-    with pytest.raises(ValueError, match="too many to scan"):
-        StopAutomaton([bytes([i % 256]) * 50 for i in range(1000)])
+    with pytest.raises(ValueError, match="too many or too long"):
+        StopAutomaton([bytes([i % 256, i // 256]) * 50 for i in range(1000)])
+
+
+def test_thousands_of_patterns_that_begin_alike_share_their_states():
+    patterns = [b"<unused%d>" % number for number in range(6000)]
+    automaton = StopAutomaton(patterns)
+    assert automaton.nbytes < 1024 * 1024
+    assert automaton.leftmost(b"a <unused17><unused5999>") == [(12, 17), (24, 5999)]
