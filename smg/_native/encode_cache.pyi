@@ -30,7 +30,7 @@ class EncodeCache:
         """Keep the ids of ``text`` under ``flag``. Raises UnicodeEncodeError for unpaired surrogates."""
 
     def longest(self, data: bytes, cuts: Sequence[int]) -> tuple[int, list[int]] | None:
-        """Return ``(number, ids)`` of the last of the ascending offsets ``cuts`` up to which ``data`` is known, or None.
+        """Return ``(number, ids)`` of the last of the ascending ``cuts`` up to which ``data`` is known, or None.
 
         Raises ValueError for offsets that do not ascend or lie outside.
         """

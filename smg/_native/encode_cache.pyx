@@ -216,7 +216,7 @@ cdef class EncodeCache:
         free(narrow)
 
     def longest(self, bytes data not None, cuts):
-        """Return ``(number, ids)`` of the last of the ascending offsets ``cuts`` up to which ``data`` is known, or None.
+        """Return ``(number, ids)`` of the last of the ascending ``cuts`` up to which ``data`` is known, or None.
 
         Raises ValueError for offsets that do not ascend or lie outside.
         """

@@ -290,10 +290,12 @@ cdef class StreamTable:
     methods raise KeyError for a handle that is not open.
     """
 
-    def __cinit__(self, output):
-        self.output = output
+    def __cinit__(self):
         self.cells = {}
         self.free = []
+
+    def __init__(self, output):
+        self.output = output
 
     def __dealloc__(self):
         free(self.ids_in.data)

@@ -173,7 +173,8 @@ def test_what_is_larger_than_the_bound_is_not_kept_and_drives_nothing_out():
 
 
 @pytest.mark.parametrize(
-    ("cuts", "counts"), [([2, 1], [1, 1]), ([4], [1]), ([-1], [1]), ([1], [4]), ([1, 2], [2, 1]), ([1], []), ([1], [-1])]
+    ("cuts", "counts"),
+    [([2, 1], [1, 1]), ([4], [1]), ([-1], [1]), ([1], [4]), ([1, 2], [2, 1]), ([1], []), ([1], [-1])],
 )
 def test_cuts_and_counts_must_ascend_and_lie_inside(cuts, counts):
     cache = EncodeCache(10**6)

@@ -1,5 +1,7 @@
 """The stop automaton against a model that tries every pattern at every place (spec text-pipeline 5)."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -43,7 +45,7 @@ def model_leftmost(patterns: list[bytes], data: bytes) -> list[tuple[int, int]]:
 
 def split_at(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(edges)]
 
 
 def scan_chunks(automaton: StopAutomaton, chunks: list[bytes]) -> tuple[int, int, int]:

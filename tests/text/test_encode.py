@@ -6,6 +6,8 @@ import pytest
 
 from smg.text.cuts import Cutter, frame
 from smg.text.encode import CachedEncoder, CacheSizes
+from smg.text.shield import JOINER
+from smg.text.tokenizer import Tokenizer
 from tests.golden.families import FAMILIES, Plain, family, literals
 
 
@@ -202,3 +204,19 @@ def test_threads_get_the_right_ids():
 
 def test_no_family_is_left_out():
     assert len(FAMILIES) >= 8
+
+
+@pytest.mark.parametrize("name", ["qwen2", "llama2"])
+def test_control_tokens_that_a_user_typed_stay_text(name, tmp_path):
+    """CT-04: the joiners that break their spelling leave no id, and the cuts around them still hold."""
+    family(name).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path)
+    encoder = CachedEncoder(tokenizer, {**literals(family(name)), JOINER: tokenizer.token_id(JOINER)})
+    special = next(iter(literals(family(name))))
+    prompt = ""
+    for number in range(8):
+        typed = tokenizer.shield.protect_text(f"message {number} with {special} typed in, and more words")
+        prompt += special + typed + ("." * 50) + special
+        assert encoder.encode(prompt) == tokenizer.encode(prompt)
+    # The first prompt ends in its only token, the second knows no beginning yet.
+    assert encoder.stats().prefix_hits == 6
