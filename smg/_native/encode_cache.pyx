@@ -1,10 +1,10 @@
 """Bounded memory of encoded texts and text beginnings (spec text-pipeline 3).
 
-**Keys.** A text is known by its length, a flag and its 128-bit SipHash-2-4 under a secret of the process; the text itself
-is not kept. Prompts of different clients meet here and a wrong match would hand one of them the other's prompt, so the
-hash has to stand up to clients who look for collisions. SipHash is made for that, and without the secret nobody can
-compute it. Among a million entries chance alone finds a pair with probability 2**-89. It is also sequential, so one
-pass over a text yields the keys of all its beginnings.
+**Keys.** A text is known by its length, a flag and its 128-bit SipHash-2-4 under a secret of the process; the text
+itself is not kept. Prompts of different clients meet here and a wrong match would hand one of them the other's prompt,
+so the hash has to stand up to clients who look for collisions. SipHash is made for that, and without the secret nobody
+can compute it. Among a million entries chance alone finds a pair with probability 2**-89. It is also sequential, so
+one pass over a text yields the keys of all its beginnings.
 
 **Storage.** A node holds the ids between its parent's cut and its own, 4 bytes each, so a growing conversation is kept
 once and not once per turn. A use moves a node and then its ancestors to the front: no parent is older than its child,
@@ -25,6 +25,8 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
 
+from smg._native.siphash cimport Sip, sip_absorb, sip_finish, sip_start, sip_word
+
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
@@ -35,74 +37,17 @@ cdef enum:
     OVERHEAD = 32
 
 
-cdef struct Sip:
-    uint64_t v0
-    uint64_t v1
-    uint64_t v2
-    uint64_t v3
-
-
-cdef inline uint64_t _rotate(uint64_t value, int bits) noexcept nogil:
-    return (value << bits) | (value >> (64 - bits))
-
-
-cdef inline void _rounds(Sip *sip, int count) noexcept nogil:
-    cdef int number
-    for number in range(count):
-        sip.v0 += sip.v1
-        sip.v2 += sip.v3
-        sip.v1 = _rotate(sip.v1, 13) ^ sip.v0
-        sip.v3 = _rotate(sip.v3, 16) ^ sip.v2
-        sip.v0 = _rotate(sip.v0, 32)
-        sip.v2 += sip.v1
-        sip.v0 += sip.v3
-        sip.v1 = _rotate(sip.v1, 17) ^ sip.v2
-        sip.v3 = _rotate(sip.v3, 21) ^ sip.v0
-        sip.v2 = _rotate(sip.v2, 32)
-
-
-cdef inline void _absorb(Sip *sip, uint64_t word) noexcept nogil:
-    sip.v3 ^= word
-    _rounds(sip, 2)
-    sip.v0 ^= word
-
-
-cdef inline uint64_t _word(const unsigned char *data) noexcept nogil:
-    cdef uint64_t word
-    memcpy(&word, data, 8)
-    return word
-
-
-cdef void _finish(Sip sip, const unsigned char *data, uint64_t size, Key *key) noexcept nogil:
-    """Close a copy of the state over ``data[:size]``, of which whole words have been absorbed."""
-    cdef uint64_t last = size << 56, at
-    for at in range(size & 7):
-        last |= <uint64_t>data[(size & ~<uint64_t>7) + at] << (8 * at)
-    _absorb(&sip, last)
-    sip.v2 ^= 0xEE
-    _rounds(&sip, 4)
-    key.low = sip.v0 ^ sip.v1 ^ sip.v2 ^ sip.v3
-    sip.v1 ^= 0xDD
-    _rounds(&sip, 4)
-    key.high = sip.v0 ^ sip.v1 ^ sip.v2 ^ sip.v3
-
-
 cdef void _digest_all(
     const uint64_t *secret, const unsigned char *data, const int64_t *cuts, int64_t count, int flag, Key *keys
 ) noexcept nogil:
-    """SipHash-2-4 with 128 bits of ``data[:cut]`` for each of the ascending ``cuts``."""
-    cdef Sip sip = Sip(
-        secret[0] ^ <uint64_t>0x736F6D6570736575,
-        secret[1] ^ <uint64_t>0x646F72616E646F6D ^ <uint64_t>0xEE,
-        secret[0] ^ <uint64_t>0x6C7967656E657261,
-        secret[1] ^ <uint64_t>0x7465646279746573,
-    )
+    """Make the keys of ``data[:cut]`` for each of the ascending ``cuts``."""
+    cdef Sip sip = sip_start(secret)
     cdef int64_t number, at = 0
     for number in range(count):
         while at + 8 <= cuts[number]:
-            _absorb(&sip, _word(data + at))
+            sip_absorb(&sip, sip_word(data + at))
             at += 8
-        _finish(sip, data, cuts[number], &keys[number])
+        sip_finish(sip, data, cuts[number], &keys[number].low, &keys[number].high)
         keys[number].size = 2 * <uint64_t>cuts[number] + flag
 
 
