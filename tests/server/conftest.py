@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import uvloop
-from server_harness import Application, Gateway, make_app
+from tests.server.server_harness import Application, Gateway, make_app
 
 from smg.config import Settings
 from smg.server.protocol import Connection

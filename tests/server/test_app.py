@@ -5,7 +5,7 @@ import json
 import logging
 
 import pytest
-from server_harness import Reply
+from tests.server.server_harness import Reply
 
 from smg.config.settings import SecuritySettings, ServerSettings
 from smg.server.middleware import DISPATCH, ENDPOINT

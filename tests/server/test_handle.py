@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from server_harness import eventually
+from tests.server.server_harness import eventually
 
 from smg import Server
 from smg.cli.server import main

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from server_harness import Gateway, eventually, sleeping_control
+from tests.server.server_harness import Gateway, eventually, sleeping_control
 
 from smg._native.region import Region
 from smg.config import Settings
