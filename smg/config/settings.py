@@ -82,6 +82,10 @@ class FleetSettings(_Group, frozen=True):
         str | None,
         option("--backend", "Engine contract of all --worker-urls; probed when not given.", "--runtime"),
     ] = None
+    engine_transport: Annotated[
+        Literal["grpcio", "native"],
+        option("--engine-transport", "What carries token streams: grpcio, or the gateway's own HTTP/2 client."),
+    ] = "grpcio"
     max_workers: Annotated[int, option("--max-workers", "Slots for engines in the shared region.", ge=1, le=65536)] = (
         4096
     )
@@ -175,12 +179,15 @@ class SecuritySettings(_Group, frozen=True):
 
 
 class TelemetrySettings(_Group, frozen=True):
-    """Logs."""
+    """Logs and other things operators look at."""
 
     log_level: Annotated[
         Literal["debug", "info", "warn", "error"], option("--log-level", "Least severe level that is logged.")
     ] = "info"
     log_json: Annotated[bool, option("--log-json", "Log one JSON object per line.")] = False
+    worker_header: Annotated[
+        bool, option("--worker-header", "Name the engine that served a request in the header x-smg-worker.")
+    ] = False
 
 
 class EmbeddedSettings(_Group, frozen=True):
