@@ -59,7 +59,7 @@ cdef class Output:
     @property
     def pending(self):
         """There is something to send, and the peer's windows allow it."""
-        if self.out.size == self.sent:
+        if self.out.size == self.sent and self.sending.size:
             with nogil:
                 self.fill()
         return self.out.size > self.sent
