@@ -69,7 +69,7 @@ async def test_deadlines_travel(kit, connect):
         yield b"%d" % round(context.time_remaining())
 
     async with kit.serve("t.T", Tell=Tell) as address:
-        assert 90 <= int(await ask(connect(address), "/t.T/Tell", timeout=100)) <= 100
+        assert 90 <= int(await ask(connect(address), "/t.T/Tell", timeout=100)) <= 110
 
 
 async def test_a_reader_that_does_not_come_stops_the_engine(kit, connect):

@@ -7,14 +7,13 @@ here, two per call.
 import asyncio
 from typing import Any, Protocol
 
-import hpack
 import msgspec
 
 from smg._native.h2 import Connection
 from smg.engines.transport.address import Address
 from smg.engines.transport.errors import RpcError
 from smg.engines.transport.h2_call import H2Call
-from smg.engines.transport.h2_headers import Status
+from smg.engines.transport.h2_headers import HeaderDecoder, Status
 from smg.engines.transport.h2_link import Link, connect
 
 _COMPRESSION_ERROR = 9
@@ -54,7 +53,7 @@ class H2Connection:
         self.closed = False
         self._owner = owner
         self._timing = timing
-        self._decoder = hpack.Decoder()
+        self._decoder = HeaderDecoder()
         self._link: Link | None = None
         self._loop = asyncio.get_running_loop()
         self._settled: asyncio.Future[None] = self._loop.create_future()
@@ -105,10 +104,10 @@ class H2Connection:
         native = self.native
         for stream, block, end in native.take_headers():
             try:
-                headers: Any = self._decoder.decode(block, raw=True)
-            except (hpack.HPACKError, ValueError, IndexError) as error:
+                headers = self._decoder.decode(block)
+            except ValueError as error:
                 native.shutdown(_COMPRESSION_ERROR)
-                self.lost(f"headers that cannot be decompressed: {error}")
+                self.lost(str(error))
                 return
             if stream is not None and isinstance(stream.owner, H2Call):
                 stream.owner.on_headers(headers, end)

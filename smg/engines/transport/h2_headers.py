@@ -4,9 +4,11 @@ Requests are written as literals that enter no table, so there is no state to ke
 """
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 from urllib.parse import unquote_to_bytes
 
 import grpc
+import hpack
 import msgspec
 
 from smg.engines.transport.errors import RpcError, from_status
@@ -32,7 +34,36 @@ _RESET: Mapping[int, str] = {7: "UNAVAILABLE", 8: "CANCELLED", 11: "RESOURCE_EXH
 _SHRINK_AND_POST = b"\x20\x83"
 _SCHEMES = {False: b"\x86", True: b"\x87"}
 _PATH, _AUTHORITY = b"\x04", b"\x01"
+_REMEMBERED = 64
 _LONGEST_TIMEOUT_MS = 99_999_999
+
+
+class HeaderDecoder:
+    """HPACK decompression of one connection's answers.
+
+    After the first answers, servers send mere references into the table. Such a block changes nothing, so its fields are
+    remembered until another one may have changed the table.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = hpack.Decoder()
+        self._known: dict[bytes, Headers] = {}
+
+    def decode(self, block: bytes) -> Headers:
+        """Raises ValueError for what is no header block; the connection is of no use then."""
+        known = self._known.get(block)
+        if known is not None:
+            return known
+        try:
+            headers = cast("Headers", self._decoder.decode(block, raw=True))
+        except (hpack.HPACKError, ValueError, IndexError) as error:
+            raise ValueError(f"headers that cannot be decompressed: {error}") from None
+        # Bytes from 0x80 to 0xfe are one reference each.
+        if block and min(block) >= 0x80 and 0xFF not in block and len(self._known) < _REMEMBERED:
+            self._known[block] = headers
+        else:
+            self._known.clear()
+        return headers
 
 
 class Status(msgspec.Struct, frozen=True):
