@@ -5,8 +5,10 @@ import random
 import socket
 
 import pytest
+import uvloop
 
 from smg.core.errors import GatewayError
+from smg.engines.transport.h2 import H2Transport
 from tests import h2_peer as h2
 from tests.calls import failure, read_all
 
@@ -325,3 +327,31 @@ class TestLives:
                 assert connection.native.streams == connection.native.queued == []
             assert len(transport._connections) == 2  # 250 at a time, 128 on each
             assert not transport._leaving
+
+
+def test_it_runs_on_uvloop_too():
+    """The gateway runs on uvloop, whose rules for sockets are stricter than asyncio's."""
+
+    async def script(session):
+        await session.greet({h2.INITIAL_WINDOW_SIZE: 1 << 24})
+        session.send(h2.window(0, 1 << 28))
+        while True:
+            request = await session.request()
+            session.send(h2.headers(request.stream), h2.trailers(request.stream, 5 if len(request.body) == 5 else 0))
+
+    async def run():
+        async with h2.serve_raw(script) as address:
+            transport = H2Transport(address)
+            calls = [transport.stream(PATH, bytes(1 << 20), 30.0) for _ in range(40)]
+            refused = transport.stream(PATH, b"", 30.0)
+            transport.stream(PATH, b"", 30.0).cancel()
+            assert await asyncio.gather(*(read_all(call) for call in calls)) == [[]] * 40
+            assert (await failure(refused)).rpc == "NOT_FOUND"
+            open_call = transport.stream(PATH, b"", 30.0)
+            await transport.close()
+        assert (await failure(open_call)).rpc == "UNAVAILABLE"
+        again = H2Transport(address)
+        assert (await failure(again.stream(PATH, b"", 30.0))).rpc == "UNAVAILABLE"
+        await again.close()
+
+    uvloop.run(run())

@@ -41,8 +41,8 @@ _LONGEST_TIMEOUT_MS = 99_999_999
 class HeaderDecoder:
     """HPACK decompression of one connection's answers.
 
-    After the first answers, servers send mere references into the table. Such a block changes nothing, so its fields are
-    remembered until another one may have changed the table.
+    After the first answers, servers send mere references into the table. Such a block changes nothing, so its fields
+    are remembered until another one may have changed the table.
     """
 
     def __init__(self) -> None:
