@@ -12,6 +12,8 @@ Arrays: ``source`` uint8[H, 3·W] interleaved rows; ``columns`` uint8[3·W, 64];
 ``weights`` int32[n, most taps] and ``shift`` (fraction bits).
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -211,3 +213,37 @@ def down_then_across(
         _turn(middle, 0, rows, columns)
         _across(columns, xlo, xcount, xweights, xshift, staged)
         _turn_back(staged, rows, planes, block)
+
+
+@kernel
+def window_rows(
+    planes: U8, table: NDArray[Any], out: NDArray[Any], top: int, left: int, width: int, y0: int, y1: int
+) -> None:
+    """Rows of ``smg.vision.layouts.window``."""
+    for c in range(3):
+        for y in range(y0, y1):
+            for x in range(width):
+                out[c, y, x] = table[c, planes[c, top + y, left + x]]
+
+
+@kernel
+def patch_blocks(
+    planes: U8, table: NDArray[Any], out: NDArray[Any], patch: int, merge: int, repeat: int, b0: int, b1: int
+) -> None:
+    """Rows of squares of ``smg.vision.layouts.patches``."""
+    across = planes.shape[2] // (patch * merge)
+    area = patch * patch
+    for b in range(b0, b1):
+        for a in range(across):
+            for i in range(merge):
+                for j in range(merge):
+                    row = ((b * across + a) * merge + i) * merge + j
+                    top, left = (b * merge + i) * patch, (a * merge + j) * patch
+                    for c in range(3):
+                        start = c * repeat * area
+                        for y in range(patch):
+                            for x in range(patch):
+                                out[row, start + y * patch + x] = table[c, planes[c, top + y, left + x]]
+                        for copy in range(1, repeat):
+                            for k in range(area):
+                                out[row, start + copy * area + k] = out[row, start + k]
