@@ -6,7 +6,7 @@ to theirs bit for bit only when every intermediate step is rounded as they round
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Filter: TypeAlias = Literal["bilinear", "bicubic", "lanczos"]
 Flavour: TypeAlias = Literal["pillow", "torchvision"]
 
+T = TypeVar("T", bound=np.generic)
 F64: TypeAlias = NDArray[np.float64]
 
 PILLOW_BITS = 22
@@ -84,7 +85,16 @@ def axis(source: int, target: int, kind: Filter, flavour: Flavour) -> Axis:
     shift = PILLOW_BITS if flavour == "pillow" else _torchvision_bits(float(weights.max()))
     scaled = weights * (1 << shift)
     fixed = np.trunc(np.where(weights < 0, scaled - 0.5, scaled + 0.5)).astype(np.int32)
-    return Axis(source, lo, count, np.ascontiguousarray(fixed), shift)
+    return Axis(source, frozen(lo), frozen(count), frozen(np.ascontiguousarray(fixed)), shift)
+
+
+def frozen(array: NDArray[T]) -> NDArray[T]:
+    """A read-only view. Shared arrays must not change; and a kernel is compiled anew for a writable argument where it
+    knows a read-only one, so all inputs of kernels are read-only.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _torchvision_bits(largest: float) -> int:

@@ -46,9 +46,12 @@ def cache_dir(state_dir: str | Path) -> Path:
     import numba
     from numba.core.registry import cpu_target
 
-    codegen = cpu_target.target_context.codegen()
-    target = hashlib.blake2b(repr(codegen.magic_tuple()).encode(), digest_size=6).hexdigest()
-    return Path(state_dir) / "kernels" / f"{platform.machine()}-{target}-smg{__version__}-numba{numba.__version__}"
+    # Numba notices a changed kernel by its file's time, but not a change of what the kernel is made from.
+    target = hashlib.blake2b(repr(cpu_target.target_context.codegen().magic_tuple()).encode(), digest_size=8)
+    for source in ("kernels.py", "vectors.py"):
+        target.update((Path(__file__).parent / source).read_bytes())
+    name = f"{platform.machine()}-{target.hexdigest()}-smg{__version__}-numba{numba.__version__}"
+    return Path(state_dir) / "kernels" / name
 
 
 def warm(state_dir: str | Path) -> bool:

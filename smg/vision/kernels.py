@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smg.vision.filters import frozen
 from smg.vision.jit import kernel
 from smg.vision.vectors import LANES, SQUARE, transpose, weigh
 
@@ -29,10 +30,10 @@ STRIP = 32  # output rows made from one piece of the intermediate image, so that
 
 
 @kernel
-def _turn(source: U8, y: int, rows: int, columns: U8) -> None:
-    """Transpose ``rows`` rows from ``y`` on into ``columns``; lanes past ``rows`` stay undefined."""
+def _turn(source: U8, rows: int, columns: U8) -> None:
+    """Transpose the first ``rows`` rows of ``source`` into ``columns``; lanes past ``rows`` stay undefined."""
     width = source.shape[1]
-    origin = source.ctypes.data + y * width
+    origin = source.ctypes.data
     target = columns.ctypes.data
     squares = width // SQUARE * SQUARE
     groups = rows // SQUARE * SQUARE
@@ -41,10 +42,10 @@ def _turn(source: U8, y: int, rows: int, columns: U8) -> None:
             transpose(origin + r * width + x, width, target + x * BLOCK + r, BLOCK)
     for r in range(groups):
         for x in range(squares, width):
-            columns[x, r] = source[y + r, x]
+            columns[x, r] = source[r, x]
     for r in range(groups, rows):
         for x in range(width):
-            columns[x, r] = source[y + r, x]
+            columns[x, r] = source[r, x]
 
 
 @kernel
@@ -113,7 +114,7 @@ def across_rows(
     """Resample the width only."""
     for y in range(y0, y1, BLOCK):
         rows = min(BLOCK, y1 - y)
-        _turn(source, y, rows, columns)
+        _turn(source[y:], rows, columns)
         _across(columns, lo, count, weights, shift, staged)
         _turn_back(staged, rows, planes, y)
 
@@ -127,7 +128,7 @@ def down_rows(
     row = weights.shape[1] * 4
     for y in range(y0, y1):
         origin = source.ctypes.data + lo[y] * stride
-        _down(origin, stride, stride, weights.ctypes.data + y * row, count[y], shift, line.ctypes.data)
+        _down(origin, stride, stride, weights.ctypes.data + y * row, count[y], shift, np.int64(line.ctypes.data))
         for c in range(3):
             for x in range(planes.shape[2]):
                 planes[c, y, x] = line[0, 3 * x + c]
@@ -171,7 +172,7 @@ def across_then_down(
         need = ylo[end - 1] + ycount[end - 1]
         while filled < need:
             rows = min(BLOCK, height - filled)
-            _turn(source, filled, rows, columns)
+            _turn(source[filled:], rows, columns)
             _across(columns, xlo, xcount, xweights, xshift, staged)
             _turn_back(staged, rows, middle, filled - first)
             filled += rows
@@ -210,7 +211,7 @@ def down_then_across(
             origin = source.ctypes.data + ylo[y] * stride
             target = middle.ctypes.data + r * stride
             _down(origin, stride, stride, yweights.ctypes.data + y * row, ycount[y], yshift, target)
-        _turn(middle, 0, rows, columns)
+        _turn(middle, rows, columns)
         _across(columns, xlo, xcount, xweights, xshift, staged)
         _turn_back(staged, rows, planes, block)
 
@@ -247,3 +248,21 @@ def patch_blocks(
                         for copy in range(1, repeat):
                             for k in range(area):
                                 out[row, start + copy * area + k] = out[row, start + k]
+
+
+def compile_all() -> None:
+    """Compile every kernel for the types it is called with, or load it from the cache."""
+    lo, taps, weights = np.zeros(64, np.int64), np.ones(64, np.int64), np.zeros((64, 1), np.int32)
+    axis = (frozen(lo), frozen(taps), frozen(weights), 22)
+    source = frozen(np.zeros((64, 64 * 3), np.uint8))
+    planes = np.zeros((3, 64, 64), np.uint8)
+    block = (np.empty((64 * 3, BLOCK), np.uint8), np.empty((3, 64, BLOCK), np.uint8))
+    split_rows(source, planes, 0, 1)
+    across_rows(source, planes, 0, 1, *axis, *block)
+    down_rows(source, planes, 0, 1, *axis, np.empty((1, 64 * 3), np.uint8))
+    across_then_down(source, planes, 0, 1, *axis, *axis, *block, np.empty((3, 2 * BLOCK, 64), np.uint8))
+    down_then_across(source, planes, 0, 1, *axis, *axis, *block, np.empty((BLOCK, 64 * 3), np.uint8))
+    for kind in (np.float32, np.uint16):
+        table = frozen(np.zeros((3, 256), kind))
+        window_rows(frozen(planes), table, np.empty((3, 64, 64), kind), 0, 0, 64, 0, 1)
+        patch_blocks(frozen(planes), table, np.empty((64, 3 * 64), kind), 8, 1, 1, 0, 1)

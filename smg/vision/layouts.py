@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smg.vision import jit
+from smg.vision.filters import frozen
 from smg.vision.pool import Split, serial
 
 U8 = NDArray[np.uint8]
@@ -13,14 +14,26 @@ Any2 = NDArray[np.generic]
 _SPLIT_FROM = 1_000_000
 
 
+def _words(array: Any2) -> Any2:
+    """Elements of two bytes as uint16: they are only moved, and Numba knows no float16."""
+    return array.view(np.uint16) if array.itemsize == 2 else array
+
+
 def window(planes: U8, table: Any2, out: Any2, top: int = 0, left: int = 0, split: Split = serial) -> None:
     """Normalise the window at (``top``, ``left``) of ``planes`` uint8[3, H, W] into ``out`` [3, h, w].
 
     ``table`` is [3, 256] of the type of ``out``. Where ``out`` reaches past the image it is not touched.
     """
+    if not out.flags.c_contiguous:
+        # A part of a padded batch: kernels are compiled for contiguous arrays only.
+        whole = out.copy()
+        window(planes, table, whole, top, left, split)
+        out[:] = whole
+        return
     height = min(out.shape[1], planes.shape[1] - top)
     width = min(out.shape[2], planes.shape[2] - left)
     kernels = jit.kernels()
+    planes, table, out = frozen(planes), frozen(_words(table)), _words(out)
 
     def work(y0: int, y1: int) -> None:
         if kernels is not None:
@@ -44,6 +57,7 @@ def patches(
     height, width = planes.shape[1:]
     blocks = height // (patch * merge)
     kernels = jit.kernels()
+    planes, table, out = frozen(planes), frozen(_words(table)), _words(out)
 
     def work(b0: int, b1: int) -> None:
         if kernels is not None:

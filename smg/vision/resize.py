@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from smg.vision import jit, plain
-from smg.vision.filters import Axis, Filter, Flavour, axis, vertical_first
+from smg.vision.filters import Axis, Filter, Flavour, axis, frozen, vertical_first
 from smg.vision.pool import Split, serial
 
 U8 = NDArray[np.uint8]
@@ -63,7 +63,7 @@ def _compiled(
     split: Split,
 ) -> U8:
     height, width = size
-    source = image.reshape(image.shape[0], -1)
+    source = frozen(image.reshape(image.shape[0], -1))
     planes = np.empty((3, height, width), np.uint8)
 
     def work(y0: int, y1: int) -> None:

@@ -15,7 +15,7 @@ from smg.vision.families.qwen_vl import Qwen2VL, Qwen3VL
 
 
 class Row(NamedTuple):
-    """``types`` are values of ``model_type``; each of ``names`` is a set of parts a lower-cased model name must have."""
+    """``types`` are values of ``model_type``; each of ``names`` is a set of parts of a lower-cased model name."""
 
     family: type[Family]
     types: frozenset[str]
