@@ -157,6 +157,7 @@ class GenerationRequest(msgspec.Struct):
 
     Exactly one of ``messages`` (chat), ``prompt_text`` and ``prompt_ids`` is the input. ``dialect`` and ``raw`` (the
     body as received) let raw backends forward it. ``template_kwargs`` overlay the chat template's context.
+    ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said.
     """
 
     dialect: str
@@ -177,6 +178,7 @@ class GenerationRequest(msgspec.Struct):
     continue_final_message: bool = False
     separate_reasoning: bool = True
     reasoning_effort: str | None = None
+    thinking: bool | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     hints: Hints = Hints()
     raw: bytes = b""

@@ -55,11 +55,17 @@ class Sink(Protocol):
 
 
 class Decoder(Protocol):
-    """Id to bytes table of one tokenizer. ``token_bytes`` of a special token is its text's UTF-8."""
+    """Id to bytes table of one tokenizer. ``token_bytes`` of a special token is its text's UTF-8.
+
+    ``first_bytes`` is what the token gives at the very start of a text: decoders of the Metaspace kind drop a leading
+    space there. Ids outside the vocabulary (engines pad it) give no bytes and are not special.
+    """
 
     size: int
 
     def token_bytes(self, token: int) -> bytes: ...
+
+    def first_bytes(self, token: int) -> bytes: ...
 
     def is_special(self, token: int) -> bool: ...
 
@@ -75,23 +81,28 @@ class RowSpec(msgspec.Struct, frozen=True):
     """How one row decodes and stops.
 
     ``end_ids`` are hidden end tokens (EOS and hidden stop ids): they end the row and never become text, unless
-    ``stop_visible``. ``stop_strings`` follow spec text-pipeline 5: earliest end wins, ties to the longest.
+    ``stop_visible``; those also in ``eos_ids`` end it without a match to report. ``stop_strings`` follow spec
+    text-pipeline 5: earliest end wins, ties to the longest. ``continues`` is True when the output goes on from text of
+    the prompt (completions, a continued assistant message), so that its first token keeps a leading space.
     """
 
     choice: int = 0
     skip_special_tokens: bool = True
     end_ids: frozenset[int] = frozenset()
+    eos_ids: frozenset[int] = frozenset()
     stop_strings: tuple[str, ...] = ()
     stop_visible: bool = False
     markers: tuple[Marker, ...] = ()
+    continues: bool = False
 
 
 class RowOutput(msgspec.Struct):
     """What one feed brought for a tapped row.
 
-    ``text`` is whole characters that can no longer be part of a stop string. ``ids`` and ``logprobs`` are those fed
-    (also when their text is still held). ``stopped`` is set once: the row takes nothing more; ``matched`` is the stop
-    string or id (None for EOS).
+    ``text`` is whole characters that can no longer be part of a stop string. ``ids`` and ``logprobs`` are those taken
+    (also when their text is still held); a hidden end token is among the ids but has no row of logprobs. ``stopped`` is
+    set once: the row takes nothing more; ``matched`` is the stop string or id (None for EOS). The output of ``finish``
+    has no ids.
     """
 
     choice: int

@@ -50,7 +50,11 @@ class EngineInfo(msgspec.Struct):
 
 
 class EngineLoad(msgspec.Struct, frozen=True):
-    """One rank's load (spec engine-contract 2.9)."""
+    """One rank's load (spec engine-contract 2.9).
+
+    ``usage`` is the share of the KV cache in use, 0 to 1. ``queued_tokens`` are prompt tokens of waiting requests that
+    the prefix cache does not have (0: none, or not told).
+    """
 
     dp_rank: int = 0
     running: int = 0
@@ -58,6 +62,7 @@ class EngineLoad(msgspec.Struct, frozen=True):
     used_tokens: int = 0
     max_tokens: int = 0
     usage: float = 0.0
+    queued_tokens: int = 0
 
 
 class Decoder(Protocol):

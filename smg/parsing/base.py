@@ -45,11 +45,13 @@ class Start(msgspec.Struct, frozen=True):
     """What a parser is told before the first token.
 
     ``prompt_tail`` is the end of the rendered prompt (up to 256 characters): it tells whether the prompt has already
-    opened a reasoning block. ``thinking`` is the resolved toggle, None when the template has none. ``vocabulary`` looks
-    a marker's token id up (None when the text is not one token). ``tools`` are those offered in the request.
+    opened a reasoning block. ``history`` is the text of an assistant message that is being continued; it follows the
+    tail. ``thinking`` is the resolved toggle, None when the template has none. ``tools`` are those offered in the
+    request.
     """
 
     prompt_tail: str = ""
+    history: str = ""
     thinking: bool | None = None
     tools: Sequence[Tool] = ()
 

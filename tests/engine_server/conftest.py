@@ -90,3 +90,22 @@ def settle() -> Callable:
                 await asyncio.sleep(0.002)
 
     return settle
+
+
+@pytest.fixture(scope="session")
+def model():
+    """The embedded engine's model, for what needs no scheduler; one slot."""
+    from smg.engine_server.llama import default_model
+    from smg.engine_server.llama.model import Model
+
+    model = Model(default_model(), slots=2, context_length=512)
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="session")
+def text_of():
+    """Text of the embedded engine's ids."""
+    from smg.engine_server.llama import default_model, gguf_metadata, tokenizer_bundle
+
+    return tokenizer_bundle.tokenizer(gguf_metadata.read(default_model())).decode

@@ -227,6 +227,14 @@ def test_words_and_special_tokens_are_single_ids():
     assert len(encode_text("<think>well</think>", "byte")) == 6
 
 
+async def test_what_it_does_not_serve_is_unimplemented(connect):
+    async with MockEngine() as engine, connect(engine.address) as stub:
+        for call in (stub.Embed(pb.EmbedRequest()), stub.FlushCache(common_pb2.FlushCacheRequest())):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
 # -- faults
 
 

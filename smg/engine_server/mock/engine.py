@@ -106,10 +106,13 @@ class MockEngine:
         return self.address
 
     async def stop(self, grace: float | None = None) -> None:
-        """Stop listening; running calls get ``grace`` seconds (None: they are cancelled now). Idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(grace)
+        """Stop listening; running calls get ``grace`` seconds (None: they are cancelled now).
+
+        Idempotent; a second call while the first one waits can shorten its grace.
+        """
+        if self._server is not None:
+            await self._server.stop(grace)
+            self._server = None
         for task in self._tasks:
             task.cancel()
 

@@ -1,0 +1,118 @@
+"""Admin socket of the control process: what request workers and tools ask about the fleet (DESIGN 2)."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from smg._native import region as table
+from smg._version import __version__
+from smg.control import frames
+from smg.core.errors import GatewayError
+from smg.fleet.records import STATUS_NAMES
+from smg.fleet.registry import Registry
+
+log = logging.getLogger("smg.control")
+
+Handler: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+class AdminServer:
+    """Answers ``operations`` (name to handler of the request map) on a Unix socket at ``path``, owner only."""
+
+    def __init__(self, path: Path, operations: Mapping[str, Handler]) -> None:
+        self._path = path
+        self._operations = operations
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen; a socket that a dead control process left is replaced. Raises OSError."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
+        with frames.address(self._path) as address:
+            self._server = await asyncio.start_unix_server(self._accept, address)
+        os.chmod(self._path, 0o600)
+
+    async def close(self) -> None:
+        """Stop listening, end the connections, remove the socket and its directory."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.parent.rmdir()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            while (request := await frames.read(reader)) is not None:
+                await frames.write(writer, await self._answer(request))
+        except frames.FrameError as error:
+            log.warning("bad frame on the control socket", extra={"error": str(error)})
+        except ConnectionError:
+            pass
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        operation = request.get("op")
+        handler = self._operations.get(operation) if isinstance(operation, str) else None
+        if handler is None:
+            return _error("not_found", f"control has no operation {operation!r}")
+        try:
+            return {"ok": True, "result": await handler(request)}
+        except GatewayError as error:
+            return _error(error.code, error.message)
+        except Exception:
+            log.exception("control operation broke", extra={"op": operation})
+            return _error("internal_error", "the operation failed")
+
+
+def operations(registry: Registry, region: table.Region) -> dict[str, Handler]:
+    """The operations: ``ping``, ``list`` (workers and models), ``loads`` (by worker id)."""
+
+    async def ping(_: dict[str, Any]) -> dict[str, Any]:
+        return {"pid": os.getpid(), "version": __version__, "boot_id": region.boot_id}
+
+    async def list_fleet(_: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "workers": [
+                {
+                    **msgspec.to_builtins(worker),
+                    "status": STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status),
+                    "in_flight": region.inflight(worker.slot)[0],
+                    "processed": region.worker_get(worker.slot, table.PROCESSED),
+                }
+                for worker in registry.workers
+            ],
+            "models": [msgspec.to_builtins(model) for model in registry.models],
+        }
+
+    async def loads(_: dict[str, Any]) -> dict[str, Any]:
+        return {
+            worker.id: {
+                "running": region.worker_get(worker.slot, table.RUNNING),
+                "waiting": region.worker_get(worker.slot, table.WAITING),
+                "queued_tokens": region.worker_get(worker.slot, table.QUEUED_TOKENS),
+                "usage": region.worker_get(worker.slot, table.USAGE) / 1e6,
+                "in_flight": region.inflight(worker.slot)[0],
+            }
+            for worker in registry.workers
+        }
+
+    return {"ping": ping, "list": list_fleet, "loads": loads}
+
+
+def _error(code: str, message: str) -> dict[str, Any]:
+    return {"ok": False, "error": {"code": code, "message": message}}

@@ -1,0 +1,66 @@
+"""Body of the control process: the fleet's only writer (DESIGN 2).
+
+It owns no client traffic. When it dies, request workers route on the last snapshot, and the next control process goes
+on from that snapshot.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Sequence
+
+import uvloop
+
+from smg._native.region import Region
+from smg.config.settings import Settings
+from smg.control import frames
+from smg.control.admin import AdminServer, operations
+from smg.control.fleet import FleetControl
+from smg.fleet.sources import StaticSource, WorkerSource
+
+log = logging.getLogger("smg.control")
+
+PROCESS = 0  # control's row in the region
+
+
+def run(settings: Settings, region: Region, extra_urls: Sequence[str] = ()) -> None:
+    """Run control until SIGTERM (or SIGINT). ``extra_urls`` are engines the gateway started itself.
+
+    Raises:
+        ValueError: a worker URL or ``--backend`` that makes no sense.
+    """
+    region.claim_process(PROCESS, os.getpid())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(settings, region, extra_urls))
+
+
+async def serve(
+    settings: Settings, region: Region, extra_urls: Sequence[str] = (), stop: asyncio.Event | None = None
+) -> None:
+    """As ``run``, on the running loop and until ``stop`` is set (None: until a signal)."""
+    if stop is None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    sources: list[WorkerSource] = [
+        StaticSource(settings.fleet.worker_urls, settings.fleet.backend),
+        StaticSource(extra_urls),
+    ]
+    fleet = FleetControl(settings, region, sources)
+    admin = AdminServer(
+        frames.socket_path(settings.server.state_dir, region.boot_id), operations(fleet.registry, region)
+    )
+    try:
+        fleet.start()
+        try:
+            await admin.start()
+        except OSError as error:
+            # Routing does not need it; admin calls will say that control does not answer.
+            log.error("no control socket", extra={"error": str(error)})
+        log.info("control is up", extra={"workers": len(settings.fleet.worker_urls) + len(extra_urls)})
+        await stop.wait()
+    finally:
+        await admin.close()
+        await fleet.close()
+        log.info("control has stopped")

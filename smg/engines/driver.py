@@ -1,0 +1,188 @@
+"""GrpcDriver: one Adapter and one transport joined into a tokens backend (DESIGN 6, spec engine-contract 2 and 4)."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Literal
+
+from smg.core.backends import EngineRequest
+from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
+from smg.engines import health_v1
+from smg.engines.base import Adapter, EngineInfo, EngineLoad
+from smg.engines.source import GrpcSource, cancelled_error
+from smg.engines.transport.base import Call, Transport
+from smg.engines.transport.errors import RpcError
+
+log = logging.getLogger("smg.engines")
+
+# Time limits in seconds (spec engine-contract 4.2 and 2.10). Generate has none but the request's own.
+INFO_SECS = 10.0
+HEALTH_SECS = 5.0
+LOADS_SECS = 2.0
+ABORT_SECS = 2.0
+BUNDLE_SECS = 120.0
+_TRAILERS_SECS = 1.0
+
+
+class GrpcDriver:
+    """The ``TokensBackend`` of one engine. Use on one event loop only."""
+
+    kind: Literal["tokens"] = "tokens"
+
+    def __init__(self, url: str, adapter: Adapter, transport: Transport) -> None:
+        self.url = url
+        self.adapter = adapter
+        self._transport = transport
+        self._sources: set[GrpcSource] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retired = False
+
+    async def open(self, ctx: RequestContext, request: EngineRequest) -> GrpcSource:
+        """Dispatch ``request``; the Source honours the context's cancellation and deadline.
+
+        Raises:
+            GatewayError: what the contract cannot express (400), or the request is cancelled or too late already.
+        """
+        if ctx.cancel.reason is not None:
+            raise cancelled_error(ctx.cancel.reason)
+        if ctx.remaining() == 0.0:
+            raise cancelled_error("deadline")
+        message = self.adapter.generate(request)
+        decoder = self.adapter.decoder(request)
+        call = self._transport.stream(self._path("Generate"), message, None, _trace(ctx, request))
+        source = GrpcSource(self, ctx, request, call, decoder)
+        self._sources.add(source)
+        return source
+
+    async def info(self, timeout: float = INFO_SECS) -> EngineInfo:
+        """Ask for model and server information.
+
+        Raises:
+            GatewayError: the engine does not answer, or not in this contract (``worker_failed``).
+        """
+        model, server = await asyncio.gather(
+            self._transport.unary(self._path("GetModelInfo"), b"", timeout),
+            self._transport.unary(self._path("GetServerInfo"), b"", timeout),
+        )
+        try:
+            return self.adapter.info(model, server)
+        except ValueError as error:
+            raise _unreadable(error) from None
+
+    async def health(self, timeout: float = HEALTH_SECS, *, thorough: bool = False) -> bool:
+        """Tell whether the engine serves.
+
+        ``thorough`` asks the engine's own HealthCheck (first registration, after a failure); otherwise the cheap
+        ``grpc.health.v1``, and the engine's own where that is not offered (spec engine-contract 2.7).
+
+        Raises:
+            GatewayError: no answer.
+        """
+        if not thorough:
+            try:
+                return health_v1.serving(await self._transport.unary(health_v1.CHECK, health_v1.REQUEST, timeout))
+            except RpcError as error:
+                if error.rpc not in ("UNIMPLEMENTED", "NOT_FOUND"):
+                    raise
+        return self.adapter.healthy(await self._transport.unary(self._path("HealthCheck"), b"", timeout))
+
+    async def loads(self, timeout: float = LOADS_SECS) -> list[EngineLoad]:
+        """Ask for the load of each rank. Raises GatewayError; ask only where ``capabilities.loads``."""
+        answer = await self._transport.unary(self._path("GetLoads"), self.adapter.loads_request(), timeout)
+        try:
+            return self.adapter.loads(answer)
+        except ValueError as error:
+            raise _unreadable(error) from None
+
+    async def tokenizer_bundle(self, timeout: float = BUNDLE_SECS) -> AsyncIterator[tuple[bytes, str]]:
+        """Stream the tokenizer bundle as (data, sha256 hex or empty) (spec engine-contract 2.10).
+
+        Raises:
+            GatewayError: as for any call; the consumer enforces size limits.
+        """
+        call = self._transport.stream(self._path("GetTokenizer"), b"", timeout)
+        try:
+            while messages := await call.read():
+                for message in messages:
+                    try:
+                        yield self.adapter.tokenizer_chunk(message)
+                    except ValueError as error:
+                        raise _unreadable(error) from None
+        finally:
+            call.cancel()
+
+    def retire(self) -> None:
+        """Close as soon as the running generations are over (the worker has left the fleet)."""
+        self._retired = True
+        self._close_when_idle()
+
+    async def close(self) -> None:
+        """Cancel what runs, let the Aborts go out, close the connection. Idempotent."""
+        for source in list(self._sources):
+            await source.cancel("shutdown")
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=ABORT_SECS)
+        await self._transport.close()
+
+    def abort(self, request_id: str) -> None:
+        for message in self.adapter.abort([request_id]):
+            self._spawn(self._send_abort(request_id, message))
+
+    def forget(self, source: GrpcSource) -> None:
+        self._sources.discard(source)
+        self._close_when_idle()
+
+    def background(self, call: Call) -> None:
+        self._spawn(_read_trailers(call))
+
+    def _close_when_idle(self) -> None:
+        if self._retired and not self._sources:
+            self._retired = False
+            task = asyncio.get_running_loop().create_task(self.close())
+            _closing.add(task)
+            task.add_done_callback(_closing.discard)
+
+    async def _send_abort(self, request_id: str, message: bytes) -> None:
+        try:
+            await self._transport.unary(self._path("Abort"), message, ABORT_SECS)
+        except GatewayError as error:
+            # The stream's reset has told the engine already.
+            log.debug("abort not delivered", extra={"worker": self.url, "request": request_id, "error": error.detail})
+
+    def _path(self, method: str) -> str:
+        return f"/{self.adapter.service}/{method}"
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+# Drivers that close themselves have no owner any more who could hold their task.
+_closing: set[asyncio.Task[None]] = set()
+
+
+async def _read_trailers(call: Call) -> None:
+    """Let a finished stream end by itself, so that its place on the connection is free again."""
+    try:
+        async with asyncio.timeout(_TRAILERS_SECS):
+            while await call.read():
+                pass
+    except (GatewayError, TimeoutError):
+        call.cancel()
+
+
+def _trace(ctx: RequestContext, request: EngineRequest) -> dict[str, str] | None:
+    """W3C Trace Context as metadata; ``request.trace`` (this dispatch's own span) wins over the request's."""
+    parent = request.trace or (ctx.trace.header() if ctx.trace is not None else None)
+    if parent is None:
+        return None
+    metadata = {"traceparent": parent}
+    if ctx.trace is not None and ctx.trace.state:
+        metadata["tracestate"] = ctx.trace.state
+    return metadata
+
+
+def _unreadable(error: ValueError) -> GatewayError:
+    return GatewayError("worker_failed", "the engine sent what is not an answer", detail=str(error), worker_fault=True)

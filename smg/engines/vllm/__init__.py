@@ -1,0 +1,1 @@
+"""The vLLM contract (``vllm.grpc.engine.VllmEngine``)."""

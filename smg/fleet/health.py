@@ -1,0 +1,86 @@
+"""Health of one worker as a state machine over probe results (spec routing 4.3). No I/O, no clock of its own.
+
+    pending ──good──▶ ready ──bad──▶ not_ready ──bad──▶ failed
+       └────────── too long ──────────────────────────────▲
+    not_ready and failed ──good──▶ ready
+
+``failed`` only means that nobody expects the engine back soon: it is still probed, so that an engine that is started
+again serves again, however long it was away. Draining belongs to the registry: a draining worker is not probed.
+"""
+
+import msgspec
+
+from smg.config.settings import FleetSettings
+from smg.fleet.records import Status
+
+# Failed probes in a row that turn not_ready into failed, as a multiple of the failure threshold.
+_GIVE_UP_FACTOR = 3
+# Slowest probing of an engine that does not serve, in seconds: one that restarts is found well within 5 s.
+_DOWN_SECS = 1.0
+_FAILED_SECS = 2.0
+
+
+class Thresholds(msgspec.Struct, frozen=True):
+    """Probe counts in a row, and times in seconds."""
+
+    failures: int = 3
+    successes: int = 1
+    interval: float = 10.0
+    down_interval: float = 1.0
+    startup_timeout: float = 1800.0
+
+    @classmethod
+    def of(cls, settings: FleetSettings) -> "Thresholds":
+        return cls(
+            failures=settings.health_failure_threshold,
+            successes=settings.health_success_threshold,
+            interval=settings.health_check_interval_secs,
+            down_interval=min(settings.worker_startup_check_interval, _DOWN_SECS),
+            startup_timeout=settings.worker_startup_timeout_secs,
+        )
+
+
+class Health:
+    """State of one worker. ``now`` arguments are monotonic seconds; ``status`` may start as an adopted one."""
+
+    def __init__(self, thresholds: Thresholds, now: float, status: Status = "pending") -> None:
+        self._thresholds = thresholds
+        self._since = now
+        self.status: Status = status
+        self.failures = 0
+        self.successes = 0
+
+    def good(self) -> Status:
+        """A probe succeeded."""
+        self.failures = 0
+        self.successes += 1
+        if self.successes >= self._thresholds.successes:
+            self.status = "ready"
+        return self.status
+
+    def bad(self, now: float, passive: int = 0) -> Status:
+        """A probe failed; ``passive`` failures that request workers saw since the last good one count as well, so an
+        engine that is really gone is taken out sooner."""
+        self.successes = 0
+        self.failures += 1
+        thresholds = self._thresholds
+        seen = self.failures + passive
+        match self.status:
+            case "pending" if now - self._since >= thresholds.startup_timeout:
+                self.status = "failed"
+            case "ready" if seen >= thresholds.failures:
+                self.status = "not_ready"
+            case "not_ready" if self.failures >= _GIVE_UP_FACTOR * thresholds.failures:
+                self.status = "failed"
+        return self.status
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the next probe has to be a thorough one: the engine is not known to be well."""
+        return self.status != "ready" or self.failures > 0
+
+    def wait(self) -> float:
+        """Seconds until the next probe."""
+        if self.status == "failed":
+            return _FAILED_SECS
+        return self._thresholds.down_interval if self.suspect else self._thresholds.interval

@@ -1,0 +1,40 @@
+"""Engines' own loads, polled into the region's worker table for policies and metrics (spec engine-contract 2.9)."""
+
+import logging
+from collections.abc import Sequence
+
+from smg._native import region as table
+from smg.core.errors import GatewayError
+from smg.engines.base import EngineLoad
+from smg.engines.driver import GrpcDriver
+from smg.fleet.records import WorkerRecord
+
+log = logging.getLogger("smg.fleet")
+
+_MILLION = 1_000_000
+
+
+async def poll(region: table.Region, worker: WorkerRecord, driver: GrpcDriver) -> None:
+    """Ask one engine and write what it says; a failed poll leaves the last values (probes judge the engine)."""
+    if not driver.adapter.capabilities.loads:
+        return
+    try:
+        ranks = await driver.loads()
+    except GatewayError as error:
+        log.debug("no loads", extra={"worker": worker.url, "error": error.detail})
+        return
+    write(region, worker.slot, ranks)
+
+
+def write(region: table.Region, slot: int, ranks: Sequence[EngineLoad]) -> None:
+    """Sum the ranks' counts; of their KV usage the highest counts, since a request lands on one rank."""
+    region.worker_set(slot, table.RUNNING, sum(load.running for load in ranks))
+    region.worker_set(slot, table.WAITING, sum(load.waiting for load in ranks))
+    region.worker_set(slot, table.QUEUED_TOKENS, sum(load.queued_tokens for load in ranks))
+    usage = max((load.usage for load in ranks), default=0.0)
+    region.worker_set(slot, table.USAGE, round(min(max(usage, 0.0), 1.0) * _MILLION))
+
+
+def clear(region: table.Region, slot: int) -> None:
+    """Forget the loads of an engine that is not ready: what it said is no longer true."""
+    write(region, slot, ())

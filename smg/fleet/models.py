@@ -1,0 +1,69 @@
+"""Which models the workers make, derived from what the engines told (spec routing 4.2)."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from smg.engines.base import EngineInfo
+from smg.fleet.records import ModelRecord, WorkerRecord
+
+
+def aliases(info: EngineInfo) -> list[str]:
+    """Names besides its id that a model answers to: the path it was loaded from when that is a hub name
+    (``org/name``), or the last part of an id that is a local path."""
+    if info.model_id.startswith("/"):
+        return [name] if (name := info.model_id.rstrip("/").rpartition("/")[2]) else []
+    if info.model_path and info.model_path != info.model_id and not info.model_path.startswith(("/", ".", "~")):
+        return [info.model_path]
+    return []
+
+
+def derive(
+    workers: Sequence[WorkerRecord],
+    infos: Mapping[str, EngineInfo],
+    previous: Mapping[str, ModelRecord],
+    created: Callable[[], int],
+) -> list[ModelRecord]:
+    """Build the model records of ``workers``, in the order the workers joined.
+
+    ``infos`` maps worker ids to what their engines told; a model whose workers have not told yet keeps its
+    ``previous`` record (control has just restarted). Tokenizer fields always come from ``previous``. An alias never
+    shadows a model; the first to declare it has it, and it passes on when that one leaves.
+    """
+    told: dict[str, list[EngineInfo]] = {}
+    for worker in workers:
+        for name in worker.models:
+            found = told.setdefault(name, [])
+            if (info := infos.get(worker.id)) is not None:
+                found.append(info)
+
+    taken = set(told) | {"unknown"}
+    models = []
+    for name, facts in told.items():
+        record = _record(name, facts, previous.get(name), created)
+        wanted = record.aliases if not facts else [alias for info in facts for alias in aliases(info)]
+        record.aliases = [alias for alias in dict.fromkeys(wanted) if alias not in taken]
+        taken.update(record.aliases)
+        models.append(record)
+    return models
+
+
+def _record(
+    name: str, facts: Sequence[EngineInfo], previous: ModelRecord | None, created: Callable[[], int]
+) -> ModelRecord:
+    """One model's record. Where workers differ, the smallest context fits all of them and the first speaks."""
+    old = previous if previous is not None else ModelRecord(id=name, created=created())
+    record = ModelRecord(
+        id=name,
+        aliases=list(old.aliases),
+        tokenizer_dir=old.tokenizer_dir,
+        tokenizer_key=old.tokenizer_key,
+        tokenizer_error=old.tokenizer_error,
+        context_length=old.context_length,
+        eos_ids=list(old.eos_ids),
+        default_sampling=dict(old.default_sampling),
+        created=old.created,
+    )
+    if facts:
+        record.context_length = min((info.context_length for info in facts if info.context_length), default=0)
+        record.eos_ids = list(next((info.eos_ids for info in facts if info.eos_ids), ()))
+        record.default_sampling = dict(next((info.default_sampling for info in facts if info.default_sampling), {}))
+    return record

@@ -1,0 +1,108 @@
+"""Where a model's tokenizer comes from (spec text-pipeline 6).
+
+In this order: ``--tokenizer-path``, ``--model-path``, the engine's bundle, the path the engine names when it is a local
+directory. A configured path that looks like one must be there; a hub name (``org/name``) is passed over, since the
+engine has the files.
+"""
+
+import asyncio
+import hashlib
+import logging
+from pathlib import Path
+
+import msgspec
+
+from smg.config.settings import ModelSettings
+from smg.core.errors import GatewayError
+from smg.engines.base import EngineInfo
+from smg.engines.driver import GrpcDriver
+from smg.fleet.bundle import BundleError, fetch
+
+log = logging.getLogger("smg.fleet")
+
+# What a tokenizer may be made of, and what shapes its use (names as in the bundle; spec engine-contract 2.10).
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json", "*.tiktoken")
+_RELEVANT = (
+    *_VOCABULARIES,
+    "*config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "merges.txt",
+    "chat_template*",
+    "*.jinja",
+    "*.model",
+)
+
+
+class Tokenizer(msgspec.Struct, frozen=True):
+    """Directory and content digest of a tokenizer."""
+
+    directory: Path
+    key: str
+
+
+class TokenizerError(Exception):
+    """No source has a tokenizer; the text names each and why, for operators."""
+
+
+async def find(settings: ModelSettings, driver: GrpcDriver, info: EngineInfo, cache: Path) -> Tokenizer:
+    """Return the tokenizer of the model that ``info`` describes, from the first source that has one.
+
+    Raises:
+        TokenizerError: none has.
+    """
+    for flag, path in (("--tokenizer-path", settings.tokenizer_path), ("--model-path", settings.model_path)):
+        if path is None:
+            continue
+        found = await asyncio.to_thread(_configured, flag, path)
+        if found is not None:
+            return found
+    if driver.adapter.capabilities.tokenizer_bundle:
+        try:
+            bundle = await fetch(driver.tokenizer_bundle(), cache)
+            return Tokenizer(bundle.directory, bundle.digest)
+        except GatewayError as error:
+            reason = f"the engine sends no tokenizer bundle ({error.detail or error.message})"
+        except (BundleError, OSError) as error:
+            reason = str(error)
+    else:
+        reason = "the engine has no tokenizer bundle"
+    for path in (info.tokenizer_path, info.model_path):
+        found = await asyncio.to_thread(_local, Path(path)) if path.startswith("/") else None
+        if found is not None:
+            log.info("using the engine's local tokenizer files", extra={"model": info.model_id, "reason": reason})
+            return found
+    raise TokenizerError(reason)
+
+
+def _configured(flag: str, text: str) -> Tokenizer | None:
+    """A configured path's tokenizer; None for a hub name. Raises TokenizerError for a path that leads nowhere."""
+    path = Path(text).expanduser()
+    if path.is_file() and path.name == "tokenizer.json":
+        path = path.parent
+    if path.is_dir():
+        found = _local(path)
+        if found is None:
+            raise TokenizerError(f"{flag}: there are no tokenizer files in {text}")
+        return found
+    if text.startswith(("/", ".", "~")) or text.endswith(".json"):
+        raise TokenizerError(f"{flag}: {text} is no directory and no tokenizer.json")
+    log.warning("%s names no local directory; asking the engine for its tokenizer", flag, extra={"path": text})
+    return None
+
+
+def _local(directory: Path) -> Tokenizer | None:
+    if not any(any(directory.glob(pattern)) for pattern in _VOCABULARIES):
+        return None
+    return Tokenizer(directory, digest(directory))
+
+
+def digest(directory: Path) -> str:
+    """SHA-256 over names and contents of the directory's tokenizer files, in hex. Blocking."""
+    whole = hashlib.sha256()
+    names = sorted({path.name for pattern in _RELEVANT for path in directory.glob(pattern) if path.is_file()})
+    for name in names:
+        with (directory / name).open("rb") as file:
+            content = hashlib.file_digest(file, "sha256")
+        whole.update(name.encode() + b"\0" + content.digest())
+    return whole.hexdigest()

@@ -1,0 +1,68 @@
+"""Tokenizers: fetches each model's tokenizer once and again when its engine came back (single flight per model)."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from smg.config.settings import ModelSettings
+from smg.engines.base import EngineInfo
+from smg.engines.driver import GrpcDriver
+from smg.fleet.registry import Registry
+from smg.fleet.tokenizer_source import TokenizerError, find
+
+log = logging.getLogger("smg.fleet")
+
+_FIRST_RETRY_SECS = 2.0
+_LONGEST_RETRY_SECS = 30.0
+
+Engines = Callable[[str], Sequence[tuple[GrpcDriver, EngineInfo]]]
+
+
+class Tokenizers:
+    """Keeps ``tokenizer_dir``, ``tokenizer_key`` and ``tokenizer_error`` of the registry's models up to date.
+
+    ``engines`` returns who serves a model and has told about it; ``cache`` is where bundles are kept.
+    """
+
+    def __init__(self, settings: ModelSettings, registry: Registry, engines: Engines, cache: Path) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._engines = engines
+        self._cache = cache
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def want(self, model_id: str) -> None:
+        """See to the model's tokenizer, unless somebody is at it already."""
+        task = self._tasks.get(model_id)
+        if task is None or task.done():
+            self._tasks[model_id] = asyncio.get_running_loop().create_task(self._obtain(model_id))
+
+    async def close(self) -> None:
+        """Give up what is being fetched."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _obtain(self, model_id: str) -> None:
+        """Try the model's engines in turn until one has a tokenizer, for as long as the model exists."""
+        wait = _FIRST_RETRY_SECS
+        while self._registry.model(model_id) is not None:
+            error = "no engine of the model is up"
+            for driver, info in self._engines(model_id):
+                try:
+                    found = await find(self._settings, driver, info, self._cache)
+                except TokenizerError as failure:
+                    error = str(failure)
+                    continue
+                except Exception as failure:
+                    log.exception("tokenizer fetch broke", extra={"model": model_id})
+                    error = repr(failure)
+                    continue
+                self._registry.set_tokenizer(model_id, str(found.directory), found.key)
+                log.info("tokenizer is ready", extra={"model": model_id, "key": found.key})
+                return
+            self._registry.set_tokenizer(model_id, "", "", error)
+            log.warning("no tokenizer yet", extra={"model": model_id, "error": error, "retry_secs": wait})
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, _LONGEST_RETRY_SECS)

@@ -1,0 +1,150 @@
+"""Chain: the parsers of one choice, from decoded text to Events.
+
+Text goes through the reasoning parser, what is Content there through the tool parser. Log probabilities and ids ride on
+the first event that comes after them, so that each appears exactly once and in order (case OA-06), whatever the text
+became and however long a parser held it.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from smg.core import ids
+from smg.core.batch import TokenLogprobs
+from smg.core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+from smg.core.stream import RowOutput
+from smg.parsing.base import CallArguments, CallEnd, CallStart, Content, Parser, Piece, Reasoning, Start
+from smg.parsing.passthrough import Passthrough
+
+logger = logging.getLogger(__name__)
+
+
+class Chain:
+    """Parsers of one choice; ``reasoning`` and ``tools`` are fresh objects, None where there is nothing to parse.
+
+    ``with_ids`` puts token ids on the events. ``mint`` makes the id of a tool call.
+    """
+
+    def __init__(
+        self,
+        choice: int,
+        start: Start,
+        reasoning: Parser | None = None,
+        tools: Parser | None = None,
+        *,
+        with_ids: bool = False,
+        mint: Callable[[], str] = ids.tool_call_id,
+    ) -> None:
+        self.choice = choice
+        self.plain = reasoning is None and tools is None
+        self.markers = tuple(marker for parser in (reasoning, tools) if parser for marker in parser.markers)
+        self._reasoning = reasoning or Passthrough(start)
+        self._tools = tools or Passthrough(start)
+        self._mint = mint
+        self._with_ids = with_ids
+        self._ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        self._calls: list[str] = []
+        self._open = False
+        if start.history:
+            # The client has this text already: the parser reads it only to know where the output goes on.
+            self._guard("reasoning", self._reasoning, start.history)
+
+    def feed(self, output: RowOutput) -> list[Event]:
+        """Turn one output of the choice's row into events."""
+        if self._with_ids:
+            self._ids += output.ids
+        if output.logprobs:
+            self._logprobs += output.logprobs
+        if not output.text:
+            return []
+        return self._events(self._parse(output.text))
+
+    def finish(self, reason: str, matched: int | str | None = None) -> list[Event]:
+        """The output is over: release what parsers held, and end with Finish.
+
+        ``reason`` is the engine's or ``stop`` for a stop the gateway found; a ``stop`` with calls becomes
+        ``tool_calls``, ``length`` stays what it is (case OA-05).
+        """
+        pieces: list[Piece] = []
+        for piece in self._guard("reasoning", self._reasoning, None):
+            pieces += self._tool_pieces(piece)
+        pieces += self._guard("tools", self._tools, None)
+        events = self._events(pieces)
+        if self._open:
+            self._open = False
+            events.append(ToolCallEnd(self.choice, len(self._calls) - 1, complete=False))
+        if self._logprobs or self._ids:
+            events.append(TextDelta(self.choice, "", *self._take()))
+        if reason == "stop" and self._calls:
+            reason = "tool_calls"
+        return [*events, Finish(self.choice, reason, matched)]
+
+    def _parse(self, text: str) -> list[Piece]:
+        pieces: list[Piece] = []
+        for piece in self._guard("reasoning", self._reasoning, text):
+            pieces += self._tool_pieces(piece)
+        return pieces
+
+    def _tool_pieces(self, piece: Piece) -> list[Piece]:
+        return self._guard("tools", self._tools, piece.text) if isinstance(piece, Content) else [piece]
+
+    def _guard(self, kind: str, parser: Parser, text: str | None) -> list[Piece]:
+        """Feed ``text`` (None: finish). A parser that fails is replaced, because model output is never an error."""
+        try:
+            return parser.finish() if text is None else parser.feed(text)
+        except Exception:
+            logger.exception("the %s parser failed; the rest of the output is passed on unparsed", kind)
+        plain = Passthrough(Start())
+        if kind == "tools":
+            self._tools = plain
+        else:
+            self._reasoning = plain
+        return [] if text is None else [Content(text)]
+
+    def _events(self, pieces: Sequence[Piece]) -> list[Event]:
+        events: list[Event] = []
+        for piece in _merged(pieces):
+            match piece:
+                case Content(text=text):
+                    events.append(TextDelta(self.choice, text, *self._take()))
+                case Reasoning(text=text):
+                    events.append(ReasoningDelta(self.choice, text, None, *self._take()))
+                case CallStart():
+                    events.append(self._start(piece))
+                case CallArguments(text=text):
+                    events.append(ToolCallDelta(self.choice, len(self._calls) - 1, text, *self._take()))
+                case CallEnd(complete=complete):
+                    self._open = False
+                    events.append(ToolCallEnd(self.choice, len(self._calls) - 1, complete))
+        return events
+
+    def _start(self, piece: CallStart) -> ToolCallStart:
+        native = piece.native_id
+        usable = native is not None and ids.acceptable(native) and native not in self._calls
+        name = native if usable and native is not None else self._mint()
+        self._calls.append(name)
+        self._open = True
+        return ToolCallStart(self.choice, len(self._calls) - 1, name, piece.name, "function", *self._take())
+
+    def _take(self) -> tuple[tuple[TokenLogprobs, ...] | None, tuple[int, ...] | None]:
+        """What has come since the last event."""
+        logprobs, tokens = tuple(self._logprobs) or None, tuple(self._ids) or None
+        self._logprobs.clear()
+        self._ids.clear()
+        return logprobs, tokens
+
+
+def _merged(pieces: Sequence[Piece]) -> list[Piece]:
+    """Join neighbours of one kind and drop empty texts: one event per batch and kind."""
+    out: list[Piece] = []
+    for kind, group in groupby(pieces, type):
+        if kind is CallStart or kind is CallEnd:
+            out += group
+            continue
+        text = "".join(piece.text for piece in group if not isinstance(piece, CallStart | CallEnd))
+        if text:
+            out.append(
+                Content(text) if kind is Content else Reasoning(text) if kind is Reasoning else CallArguments(text)
+            )
+    return out

@@ -1,0 +1,18 @@
+"""Passthrough: text unchanged, no reasoning and no calls. Serves as both kinds of parser."""
+
+from smg.parsing.base import Content, Piece, Start
+
+
+class Passthrough:
+    """Gives every text back as Content."""
+
+    markers: tuple[str, ...] = ()
+
+    def __init__(self, start: Start) -> None:
+        del start
+
+    def feed(self, text: str) -> list[Piece]:
+        return [Content(text)]
+
+    def finish(self) -> list[Piece]:
+        return []

@@ -1,0 +1,158 @@
+"""Reasoning between an opener and a closer, as ``<think>…</think>`` (spec parsers 5.1).
+
+One machine for the whole family; a ``Delimiters`` says how a member differs. It yields everything that can no longer
+be part of a marker, takes repeated blocks, and gives the same answer however the text was cut.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from smg.parsing.base import Content, ParserFactory, Piece, Reasoning, Start
+from smg.parsing.markers import Markers
+
+# Does a call begin after a tool marker, which ends at the given place of the text? None: more text is needed to tell.
+Head: TypeAlias = Callable[[str, int], bool | None]
+
+OPENER = "<think>"
+CLOSER = "</think>"
+MAX_BLANK = 1024  # characters of leading white space that may wait for a marker
+HEAD_SPAN = 96  # characters after a tool marker within which its call must begin
+
+_NAME = re.compile(r"\s*[\w.:-]+(?:\n|<)")
+_NAME_SO_FAR = re.compile(r"\s*[\w.:-]*")
+
+
+class Delimiters(msgspec.Struct, frozen=True):
+    """One member of the family.
+
+    ``start``: ``prompt`` begins inside when the prompt ends with the opener, ``inside`` always unless the prompt ends
+    with a closed block or thinking is off. ``tool`` is the marker of a call, which ends reasoning that the model forgot
+    to close (case RP-04) if ``head`` (None: always) says that a call follows; it is looked for only when tools are
+    offered.
+    """
+
+    opener: str = OPENER
+    closer: str = CLOSER
+    start: Literal["prompt", "inside"] = "prompt"
+    tool: str | None = None
+    head: Head | None = None
+
+
+def factory(delimiters: Delimiters) -> ParserFactory:
+    """The parser of ``delimiters``, as ``parsing.table`` wants it."""
+    return partial(DelimiterParser, delimiters)
+
+
+class DelimiterParser:
+    """Splits one choice's text into Reasoning and Content."""
+
+    def __init__(self, delimiters: Delimiters, start: Start) -> None:
+        self._rules = delimiters
+        self._inside = _starts_inside(delimiters, start)
+        # Until the first visible character white space may belong to a marker, and a stray closer is no text.
+        self._fresh = True
+        self._buffer = ""
+        self._at = 0  # where in the buffer the undecided text begins
+        tool = (delimiters.tool,) if delimiters.tool is not None and start.tools else ()
+        self.markers: tuple[str, ...] = (delimiters.opener, delimiters.closer, *tool)
+        self._legal_inside = Markers(*self.markers)
+        self._legal_outside = Markers(delimiters.opener)
+
+    def feed(self, text: str) -> list[Piece]:
+        self._buffer = self._buffer[self._at :] + text
+        self._at = 0
+        pieces: list[Piece] = []
+        if not self._fresh or self._begin():
+            while self._step(pieces):
+                pass
+        return pieces
+
+    def finish(self) -> list[Piece]:
+        pieces: list[Piece] = []
+        self._emit(pieces, len(self._buffer))
+        return pieces
+
+    def _begin(self) -> bool:
+        """The first visible characters. False: it is not yet clear what they are.
+
+        White space in front of an opener is dropped, and so is a closer of a block that was never open. White space in
+        front of any other closer is a block's text.
+        """
+        opener, closer = self._rules.opener, self._rules.closer
+        dropped = (opener,) if self._inside else (opener, closer)
+        rest = self._buffer.lstrip()
+        blank = len(self._buffer) - len(rest)
+        if blank <= MAX_BLANK:
+            if rest.startswith(dropped):
+                self._at = blank if rest.startswith(opener) else blank + len(closer)
+            elif any(marker.startswith(rest) for marker in dropped):
+                return False
+        self._fresh = False
+        return True
+
+    def _step(self, pieces: list[Piece]) -> bool:
+        """Take text up to and including the next marker. False: all that can be told for now has been taken."""
+        legal = self._legal_inside if self._inside else self._legal_outside
+        found = legal.search(self._buffer, self._at)
+        if found is None:
+            self._emit(pieces, len(self._buffer) - legal.held(self._buffer, self._at))
+            return False
+        self._emit(pieces, found.start())
+        if found[0] == self._rules.tool:
+            return self._tool_marker(pieces, found.end())
+        self._at = found.end()
+        self._inside = found[0] == self._rules.opener
+        return True
+
+    def _tool_marker(self, pieces: list[Piece], end: int) -> bool:
+        """The marker of a call inside reasoning: the call itself stays in the text, for the tool parser."""
+        begins = self._rules.head is None or self._rules.head(self._buffer, end)
+        if begins is None:
+            return False
+        if begins:
+            self._inside = False
+        else:
+            self._emit(pieces, end)
+        return True
+
+    def _emit(self, pieces: list[Piece], end: int) -> None:
+        text = self._buffer[self._at : end]
+        self._at = end
+        if text:
+            pieces.append(Reasoning(text) if self._inside else Content(text))
+
+
+def _starts_inside(delimiters: Delimiters, start: Start) -> bool:
+    tail = start.prompt_tail.rstrip()
+    if tail.endswith(delimiters.opener):
+        return True
+    if tail.endswith(delimiters.closer) or delimiters.start == "prompt":
+        return False
+    return start.thinking is not False
+
+
+def head_of(*heads: str) -> Head:
+    """A call begins with white space and one of ``heads``."""
+
+    def begins(buffer: str, end: int) -> bool | None:
+        rest = buffer[end : end + HEAD_SPAN].lstrip()
+        if any(rest.startswith(head) for head in heads):
+            return True
+        undecided = len(buffer) - end < HEAD_SPAN and any(head.startswith(rest) for head in heads)
+        return None if undecided else False
+
+    return begins
+
+
+def name_head(buffer: str, end: int) -> bool | None:
+    """A call begins with the tool's name, and a line end or a tag after it."""
+    rest = buffer[end : end + HEAD_SPAN]
+    found = _NAME.match(rest)
+    if found is not None:
+        return True
+    undecided = len(buffer) - end < HEAD_SPAN and _NAME_SO_FAR.fullmatch(rest) is not None
+    return None if undecided else False

@@ -1,0 +1,51 @@
+"""How a chat template takes earlier tool calls (case CT-01): arguments parsed or as text, content null or empty."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from smg.text import probes
+from smg.text.template import ChatTemplate
+
+_TEXT = f'{{"{probes.KEY}": "{probes.VALUE}"}}'
+
+
+class CallFormat(msgspec.Struct, frozen=True):
+    """``objects``, ``texts``: arguments may be an object, JSON text, or either. ``null``: a calling turn without text
+    has content null, else ``""``."""
+
+    objects: bool = True
+    texts: bool = False
+    null: bool = True
+
+
+def detect(template: ChatTemplate, special: Mapping[str, str]) -> CallFormat:
+    """Find out what ``template`` takes; ``special`` are its special-token variables.
+
+    An object is right when its keys appear and Python's notation of it does not; text is right when it appears as it
+    is and not encoded a second time. Null is right when it leaves no ``None`` behind.
+    """
+    for null in (True, False):
+        objects = _shows(_ask(template, special, {probes.KEY: probes.VALUE}, null))
+        texts = _shows(_ask(template, special, _TEXT, null))
+        if objects or texts:
+            return CallFormat(objects, texts, null)
+    # The template does not show calls; what remains to be known is whether null breaks it.
+    return CallFormat(null=_ask(template, special, {}, True) is not None)
+
+
+def _ask(template: ChatTemplate, special: Mapping[str, str], arguments: Any, null: bool) -> str | None:
+    """The prompt of a conversation with a call; None when the template fails or prints the null."""
+    call = probes.call_message(arguments, None if null else "")
+    prompt = probes.ask(template, special, [probes.USER, call, probes.result_message()], tools=probes.TOOLS)
+    if prompt is not None and "None" in prompt and "None" not in template.source:
+        return None
+    return prompt
+
+
+def _shows(prompt: str | None) -> bool:
+    """Whether the arguments are there, neither in Python's notation of a dict nor as JSON text encoded twice."""
+    if prompt is None or probes.VALUE not in prompt:
+        return False
+    return f"'{probes.KEY}'" not in prompt and f'\\"{probes.KEY}' not in prompt

@@ -1,0 +1,120 @@
+"""Chat: one chat template with all that is known about it, and the way from a request to a prompt."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from smg.core.errors import GatewayError, bad_request
+from smg.core.request import GenerationRequest, Message, ToolChoice
+from smg.text import call_format, content_format, messages, system_roles, thinking
+from smg.text.shield import reveal
+from smg.text.template import compile_template
+from smg.text.tokenizer import Tokenizer
+
+TAIL = 256  # characters of the prompt that parsers are shown
+
+
+class Rendered(msgspec.Struct, frozen=True):
+    """A prompt, still with the shield's joiners (``Tokenizer.encode`` drops them).
+
+    ``tail`` is the end of what the template rendered and ``history`` the continued assistant text after it, both
+    without joiners. ``thinking`` is the resolved toggle, None when the template has none.
+    """
+
+    prompt: str
+    tail: str
+    history: str
+    thinking: bool | None
+
+
+class Chat:
+    """``source`` compiled and probed; ``tokenizer`` gives the special tokens and the shield."""
+
+    def __init__(self, source: str, tokenizer: Tokenizer) -> None:
+        """Compile and probe.
+
+        Raises:
+            GatewayError: ``process_messages_failed`` when ``source`` is no valid Jinja.
+        """
+        self._tokenizer = tokenizer
+        self._special = tokenizer.specials.context()
+        self.template = compile_template(source)
+        self.forms = messages.Forms(
+            content_format.detect(self.template, self._special), call_format.detect(self.template, self._special)
+        )
+        self.roles = system_roles.detect(self.template, self._special)
+        self.toggle = thinking.detect(self.template, self._special)
+
+    def render(self, request: GenerationRequest) -> Rendered:
+        """Render the messages of ``request``.
+
+        Raises:
+            GatewayError: 400: what the template refused, or a message it has no form for.
+        """
+        turns, last = _split_continued(request)
+        prompt = self._render_turns(turns, request)
+        tail = reveal(prompt)[-TAIL:]
+        history = "" if last is None else self._history(tail, last, len(request.messages) - 1)
+        shielded = self._tokenizer.shield.protect_text(history)
+        return Rendered(prompt + shielded, tail, history, thinking.resolve(self.toggle, request))
+
+    def _render_turns(self, turns: Sequence[Message], request: GenerationRequest) -> str:
+        if not self.roles.developer:
+            turns = system_roles.rename_developer(turns)
+        late = system_roles.has_late(turns)
+        if late and not self.roles.late:
+            return self._render(system_roles.merge_into_first(turns), request)
+        try:
+            return self._render(turns, request)
+        except GatewayError as error:
+            if not late or error.code != "process_messages_failed":
+                raise
+            return self._render(system_roles.merge_into_first(turns), request)
+
+    def _render(self, turns: Sequence[Message], request: GenerationRequest) -> str:
+        protect = self._tokenizer.shield.protect
+        context: dict[str, Any] = {
+            **self._special,
+            "messages": protect(messages.to_dicts(turns, self.forms)),
+            "add_generation_prompt": True,
+        }
+        if request.reasoning_effort is not None:
+            context["reasoning_effort"] = protect(request.reasoning_effort)
+        if request.tools:
+            context["tools"] = protect(messages.tools_to_dicts(request.tools, request.tool_choice.names))
+            context["tool_choice"] = protect(_tool_choice(request.tool_choice))
+        if self.toggle is not None:
+            wanted = thinking.wish(self.toggle, request)
+            if wanted is not None:
+                context[self.toggle.key] = wanted
+        return self.template.render(context | protect(request.template_kwargs))
+
+    def _history(self, tail: str, last: Message, index: int) -> str:
+        reasoning = messages.reasoning_text(last)
+        text = messages.content_text(last, f"messages[{index}].content")
+        if reasoning and thinking.OPENER not in self.template.source:
+            message = "this model has no reasoning block to continue"
+            raise bad_request(message, f"messages[{index}].reasoning_content")
+        return thinking.reopen(tail, reasoning, text)
+
+
+def _split_continued(request: GenerationRequest) -> tuple[Sequence[Message], Message | None]:
+    """Take off the assistant message that the model shall go on with."""
+    if not request.continue_final_message:
+        return request.messages, None
+    if request.template_kwargs.get("add_generation_prompt") is True:
+        message = "continue_final_message and add_generation_prompt exclude each other"
+        raise bad_request(message, "continue_final_message")
+    last = request.messages[-1] if request.messages else None
+    if last is None or last.role != "assistant" or last.tool_calls:
+        message = "continue_final_message needs a last message of role assistant without tool calls"
+        raise bad_request(message, "messages")
+    return request.messages[:-1], last
+
+
+def _tool_choice(choice: ToolChoice) -> Any:
+    """The choice as chat completions spell it."""
+    if len(choice.names) == 1 and choice.mode == "required":
+        return {"type": "function", "function": {"name": choice.names[0]}}
+    return choice.mode

@@ -1,0 +1,107 @@
+"""From a request to token ids, off the event loop when that takes time (spec text-pipeline 0 and 8)."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import msgspec
+
+from smg.core.errors import GatewayError, bad_request
+from smg.core.request import GenerationRequest
+from smg.text.chat import TAIL
+from smg.text.registry import TextModel
+
+# Prompts of fewer UTF-8 bytes are rendered and encoded where they are: a thread would cost more than it saves.
+INLINE_BYTES = 512
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A prompt as ids, and what parsers and decoding must know about it.
+
+    ``prompt_tail``, ``history`` and ``thinking`` are those of ``parsing.base.Start``. ``continues``: the output goes on
+    from text of the prompt (``core.stream.RowSpec.continues``).
+    """
+
+    ids: list[int]
+    prompt_tail: str = ""
+    thinking: bool | None = None
+    history: str = ""
+    continues: bool = False
+
+
+async def prepare(model: TextModel, request: GenerationRequest) -> Prepared:
+    """Render and encode the input of ``request``, whichever of the three kinds it is.
+
+    Raises:
+        GatewayError: 400: ``process_messages_failed``, ``tokenization_failed``, ``empty_input``, or ``invalid_value``
+            for what the model's template or vocabulary has no place for.
+    """
+    if _is_short(request):
+        return prepare_now(model, request)
+    return await asyncio.get_running_loop().run_in_executor(_threads(), prepare_now, model, request)
+
+
+def prepare_now(model: TextModel, request: GenerationRequest) -> Prepared:
+    """Do what ``prepare`` does on the caller's thread."""
+    if request.prompt_ids is not None:
+        prepared = Prepared(_checked(request.prompt_ids, model.tokenizer.size), continues=True)
+    elif request.prompt_text is not None:
+        prepared = _prompt(model, request.prompt_text)
+    else:
+        prepared = _chat(model, request)
+    if not prepared.ids:
+        raise GatewayError("empty_input", "the input has no tokens")
+    return prepared
+
+
+def _chat(model: TextModel, request: GenerationRequest) -> Prepared:
+    rendered = model.chat(bool(request.tools)).render(request)
+    ids = _encode(model, rendered.prompt, False)
+    return Prepared(ids, rendered.tail, rendered.thinking, rendered.history, bool(rendered.history))
+
+
+def _prompt(model: TextModel, text: str) -> Prepared:
+    bos = model.tokenizer.specials.bos
+    ids = _encode(model, text, not (bos and text.startswith(bos))) if text else []
+    return Prepared(ids, text[-TAIL:], continues=True)
+
+
+def _encode(model: TextModel, text: str, add_special_tokens: bool) -> list[int]:
+    try:
+        return model.tokenizer.encode(text, add_special_tokens)
+    except Exception as error:  # the library raises bare Exception, and the text is the client's
+        raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
+
+
+def _checked(ids: Sequence[int], size: int) -> list[int]:
+    for index, token in enumerate(ids):
+        if not 0 <= token < size:
+            raise bad_request(f"token id {token} is outside the vocabulary (0 to {size - 1})", f"prompt[{index}]")
+    return list(ids)
+
+
+def _is_short(request: GenerationRequest) -> bool:
+    """Whether the input is certainly shorter than INLINE_BYTES in UTF-8, judged without rendering."""
+    if request.prompt_ids is not None:
+        return len(request.prompt_ids) < INLINE_BYTES
+    if request.prompt_text is not None:
+        return _utf8_below(request.prompt_text)
+    if request.raw:
+        return len(request.raw) < INLINE_BYTES
+    if request.tools or any(message.tool_calls for message in request.messages):
+        return False
+    texts = [message.content for message in request.messages]
+    joined = "".join(text for text in texts if isinstance(text, str))
+    return all(isinstance(text, str | None) for text in texts) and _utf8_below(joined)
+
+
+def _utf8_below(text: str) -> bool:
+    return len(text) < INLINE_BYTES and len(text.encode()) < INLINE_BYTES
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """One pool per process, made after the fork when the first long prompt comes."""
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="smg-prepare")

@@ -1,0 +1,127 @@
+"""TextRegistry: the tokenizers and templates of the models in service, each loaded once, in a thread."""
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from smg.config.settings import ModelSettings
+from smg.core.errors import GatewayError
+from smg.fleet.records import ModelRecord
+from smg.text.chat import Chat
+from smg.text.template_source import TemplateSource, find_template
+from smg.text.tokenizer import Tokenizer
+
+
+class TextModel:
+    """The text side of one tokenizer key: tokenizer, chat templates and what was found out about them.
+
+    A template that does not compile is reported when somebody chats; prompts still work.
+    """
+
+    def __init__(self, directory: str | Path, chat_template: str | None = None) -> None:
+        """Load from ``directory``; ``chat_template`` is a file that wins over the model's own.
+
+        Raises:
+            TokenizerError: files are missing or broken.
+        """
+        self.tokenizer = Tokenizer(directory)
+        self.source: TemplateSource = find_template(self.tokenizer.directory, self.tokenizer.config, chat_template)
+        self._default = self._chat(self.source.default)
+        self._tool_use = self._chat(self.source.tool_use)
+
+    def _chat(self, source: str | None) -> Chat | GatewayError | None:
+        try:
+            return None if source is None else Chat(source, self.tokenizer)
+        except GatewayError as error:
+            return error
+
+    def chat(self, tools: bool = False) -> Chat:
+        """The template for requests with or without ``tools``.
+
+        Raises:
+            GatewayError: ``process_messages_failed`` when the model has no template, or a broken one.
+        """
+        chosen = self._tool_use if tools and self._tool_use is not None else self._default
+        if chosen is None:
+            raise GatewayError("process_messages_failed", "the model has no chat template")
+        if isinstance(chosen, GatewayError):
+            raise GatewayError(chosen.code, chosen.message)
+        return chosen
+
+
+class _Entry:
+    """One load, running or done, and the record it was started for."""
+
+    def __init__(self, record: ModelRecord, future: Future[TextModel]) -> None:
+        self.record = record
+        self.future = future
+
+    def failed(self) -> bool:
+        return self.future.done() and self.future.exception() is not None
+
+
+class TextRegistry:
+    """Text models by tokenizer key, one registry per process. Methods never block and may be called from any thread."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self._settings = settings
+        self._entries: dict[str, _Entry] = {}
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="smg-tokenizer")
+
+    def ensure(self, record: ModelRecord) -> "Future[TextModel] | None":
+        """Start loading what ``record`` needs, unless that runs, is done, or has failed for this very record.
+
+        Returns the load, or None while the record has no files yet.
+        """
+        if not record.tokenizer_dir:
+            return None
+        with self._lock:
+            entry = self._entries.get(_key(record))
+            if entry is None or (entry.failed() and entry.record != record):
+                future = self._threads.submit(TextModel, record.tokenizer_dir, self._settings.chat_template)
+                entry = self._entries[_key(record)] = _Entry(record, future)
+            return entry.future
+
+    def ready(self, record: ModelRecord) -> bool:
+        """Whether ``get`` would return a model."""
+        entry = self._entries.get(_key(record))
+        return entry is not None and entry.future.done() and entry.future.exception() is None
+
+    def get(self, record: ModelRecord) -> TextModel:
+        """Return the loaded model; starts the load when nobody has.
+
+        Raises:
+            GatewayError: ``tokenizer_not_ready`` (503) while it loads or is still to be fetched, and after a failure.
+        """
+        future = self.ensure(record)
+        if future is None:
+            reason = record.tokenizer_error and "it could not be fetched"
+            raise _not_ready(record, reason or "it has not been fetched yet", record.tokenizer_error)
+        if not future.done():
+            raise _not_ready(record, "it is being loaded")
+        error = future.exception()
+        if error is not None:
+            # The error names files of this machine, which are for the log.
+            raise _not_ready(record, "it could not be loaded", str(error) or repr(error))
+        return future.result()
+
+    def prune(self, records: Iterable[ModelRecord]) -> None:
+        """Forget what none of ``records`` needs any more."""
+        wanted = {_key(record) for record in records}
+        with self._lock:
+            self._entries = {key: entry for key, entry in self._entries.items() if key in wanted}
+
+    def close(self) -> None:
+        """Let no more loads start."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _key(record: ModelRecord) -> str:
+    return record.tokenizer_key or record.tokenizer_dir
+
+
+def _not_ready(record: ModelRecord, reason: str, detail: str = "") -> GatewayError:
+    message = f"the tokenizer of model '{record.id}' is not ready: {reason}"
+    return GatewayError("tokenizer_not_ready", message, detail=detail)

@@ -1,0 +1,156 @@
+"""PythonStreamTable: ids to text, special tokens, stops, and the way out (``core.stream.StreamTable``).
+
+The plain twin of the native table and its oracle in tests.
+"""
+
+import codecs
+from collections.abc import Sequence
+
+from smg._native import sse
+from smg.core.batch import TokenLogprobs
+from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, Tap
+from smg.text.stops import StopScanner
+
+_make_utf8 = codecs.getincrementaldecoder("utf-8")
+
+
+class PythonStreamTable:
+    """Rows of running choices. Not thread-safe: it belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, _Row] = {}
+        self._free: list[int] = []
+
+    def open(self, spec: RowSpec, decoder: Decoder, tap: Tap) -> int:
+        row = self._free.pop() if self._free else len(self._rows)
+        self._rows[row] = _Row(spec, decoder, tap)
+        return row
+
+    def direct(self, row: int, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
+        self._rows[row].out = _Direct(sink, template, counter)
+
+    def feed(self, row: int, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> bool:
+        state = self._rows[row]
+        if state.over:
+            return False
+        if ids:
+            state.deliver(row, state.take(ids, logprobs))
+        return not state.over
+
+    def finish(self, row: int) -> None:
+        state = self._rows[row]
+        if not state.over:
+            state.over = True
+            text = state.flush()
+            state.deliver(row, RowOutput(state.spec.choice, text, (), None, state.matched is not None, state.matched))
+
+    def ids(self, row: int) -> Sequence[int]:
+        return self._rows[row].ids
+
+    def text(self, row: int) -> str:
+        return "".join(self._rows[row].sent)
+
+    def close(self, row: int) -> None:
+        del self._rows[row]
+        self._free.append(row)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+class _Direct:
+    """Where a direct row's text goes."""
+
+    __slots__ = ("_counter", "_numbered", "_sink", "_template")
+
+    def __init__(self, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
+        self._sink = sink
+        self._template = template
+        self._counter = counter
+        self._numbered = "sequence" in template.holes
+
+    def write(self, text: str) -> None:
+        number = self._counter.take() if self._numbered else 0
+        self._sink.write(sse.fill(self._template.pieces, self._template.holes, text, number))
+
+
+class _Row:
+    """One choice: what it has taken, what it holds, and where its text goes (``out`` None: to the tap)."""
+
+    def __init__(self, spec: RowSpec, decoder: Decoder, tap: Tap) -> None:
+        self.spec = spec
+        self.out: _Direct | None = None
+        self.ids: list[int] = []
+        self.sent: list[str] = []
+        self.over = False
+        self.matched: int | str | None = None
+        self._decoder = decoder
+        self._tap = tap
+        self._utf8 = _make_utf8("replace")
+        self._stops = StopScanner(spec.stop_strings, spec.stop_visible) if spec.stop_strings else None
+        self._shown = frozenset(marker.token for marker in spec.markers if marker.token is not None)
+        self._at_start = not spec.continues
+
+    def take(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> RowOutput:
+        """Take ``ids`` up to the end of the row, if it comes, and return the output for the tap."""
+        texts: list[str] = []
+        taken = scored = 0
+        for token in ids:
+            taken += 1
+            if token in self.spec.end_ids:
+                scored += self.spec.stop_visible
+                texts.append(self._end(token))
+                break
+            scored += 1
+            texts.append(self._scan(self._decode(token)))
+            if self._stops is not None and self._stops.matched is not None:
+                self.over, self.matched = True, self._stops.matched
+                break
+        kept = ids[:taken]
+        self.ids += kept
+        rows = None if logprobs is None else logprobs[:scored]
+        return RowOutput(self.spec.choice, "".join(texts), kept, rows, self.over, self.matched)
+
+    def deliver(self, row: int, output: RowOutput) -> None:
+        """Send ``output`` on. The tap of a direct row hears only of its end."""
+        if output.text:
+            self.sent.append(output.text)
+        if self.out is not None:
+            if output.text:
+                self.out.write(output.text)
+            if not self.over:
+                return
+            output.text = ""
+        self._tap.on_output(row, output)
+
+    def flush(self) -> str:
+        """The engine's stream is over: everything held, undecoded bytes as U+FFFD."""
+        text = self._scan(self._utf8.decode(b"", True))
+        if self._stops is None:
+            return text
+        if self._stops.matched is not None:
+            self.matched = self._stops.matched
+        return text + self._stops.flush()
+
+    def _end(self, token: int) -> str:
+        """An end token came: show it if asked, and release everything held."""
+        text = self._scan(self._utf8.decode(self._bytes(token))) if self.spec.stop_visible else ""
+        text += self.flush()
+        self.over = True
+        if self.matched is None and token not in self.spec.eos_ids:
+            self.matched = token
+        return text
+
+    def _decode(self, token: int) -> str:
+        if self.spec.skip_special_tokens and self._decoder.is_special(token) and token not in self._shown:
+            return ""
+        return self._utf8.decode(self._bytes(token))
+
+    def _bytes(self, token: int) -> bytes:
+        if self._at_start:
+            self._at_start = False
+            return self._decoder.first_bytes(token)
+        return self._decoder.token_bytes(token)
+
+    def _scan(self, text: str) -> str:
+        return text if self._stops is None or not text else self._stops.feed(text)

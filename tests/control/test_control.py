@@ -1,0 +1,307 @@
+"""Control against real engines' sockets, in one process (spec routing 4.3, 4.5; engine-contract 4.1)."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from smg._native import region as table
+from smg.config.settings import FleetSettings, ServerSettings, Settings
+from smg.control import frames
+from smg.control.client import ControlClient
+from smg.control.fleet import FleetControl
+from smg.control.main import serve
+from smg.core.errors import GatewayError
+from smg.engine_server.mock import MockEngine, Script
+from smg.fleet.sources import StaticSource, WorkerSpec
+from smg.fleet.view import FleetView
+
+
+@pytest.fixture
+def region():
+    region = table.Region.create(3, workers=8)
+    yield region
+    region.close()
+
+
+@pytest.fixture
+def settings(tmp_path):
+    def make(*urls, **fleet):
+        quick = {"health_check_interval_secs": 0.3, "health_failure_threshold": 2, "worker_startup_check_interval": 0.1}
+        return Settings(
+            fleet=FleetSettings(worker_urls=urls, **(quick | fleet)),
+            server=ServerSettings(state_dir=str(tmp_path / "state"), shutdown_grace_period_secs=5.0),
+        )
+
+    return make
+
+
+@contextlib.asynccontextmanager
+async def controlling(settings, region, *extra):
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve(settings, region, extra, stop))
+    try:
+        yield FleetView(region)
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 10)
+
+
+async def until(condition, seconds=10.0):
+    async with asyncio.timeout(seconds):
+        while not (found := condition()):  # noqa: ASYNC110 - another process would write this too
+            await asyncio.sleep(0.02)
+    return found
+
+
+def statuses(view):
+    return {worker.url: view.status(worker) for worker in view.snapshot().workers}
+
+
+def by_url(view, url):
+    return next(worker for worker in view.snapshot().workers if worker.url == url)
+
+
+async def test_a_fleet_comes_up_with_models_and_tokenizer(settings, region):
+    async with MockEngine(Script(token_usage=0.5, waiting=3)) as one, MockEngine(model="org/other") as two:
+        unreachable = "grpc://127.0.0.1:1"
+        async with controlling(settings(unreachable, one.url, two.url), region) as view:
+            await until(lambda: list(statuses(view).values()).count("ready") == 2)
+            assert statuses(view) == {unreachable: "pending", one.url: "ready", two.url: "ready"}
+            worker = by_url(view, one.url)
+            assert (worker.runtime, worker.models, worker.labels["block_size"]) == ("vllm", ["mock-model"], "16")
+            model = await until(
+                lambda: (found := view.snapshot().model("mock-model")) and found.tokenizer_dir and found
+            )
+            assert Path(model.tokenizer_dir).joinpath("tokenizer.json").is_file()
+            assert model.tokenizer_key == Path(model.tokenizer_dir).name
+            assert model.context_length == 32768
+            assert view.snapshot().model("org/other").id == "org/other"
+            assert by_url(view, unreachable).reason == "the engine is not reachable"
+            assert not one.requests  # found out without a generation
+            await until(lambda: region.worker_get(worker.slot, table.USAGE) == 500_000)
+            assert region.worker_get(worker.slot, table.WAITING) == 3
+
+
+async def test_engines_the_gateway_started_itself_join(settings, region):
+    async with MockEngine() as engine, controlling(settings(), region, engine.url) as view:
+        await until(lambda: statuses(view) == {engine.url: "ready"})
+
+
+async def test_a_killed_engine_is_taken_out_and_back_within_five_seconds(settings, region):
+    engine = MockEngine()
+    await engine.start()
+    async with MockEngine() as other, controlling(settings(engine.url, other.url), region) as view:
+        await until(lambda: statuses(view) == {engine.url: "ready", other.url: "ready"})
+        worker = by_url(view, engine.url)
+        await engine.kill()
+        await until(lambda: view.status(worker) == "not_ready")
+        await until(lambda: view.status(worker) == "failed")
+        assert view.status(by_url(view, other.url)) == "ready"
+        await engine.start()
+        await until(lambda: view.status(worker) == "ready", 5.0)
+        assert view.worker(worker.id).slot == worker.slot
+        assert region.worker_get(worker.slot, table.FAILURES) == 0
+    await engine.stop()
+
+
+async def test_a_failure_that_a_request_saw_brings_the_probe_forward(settings, region):
+    async with MockEngine() as engine:
+        lazy = settings(engine.url, health_check_interval_secs=60.0)
+        async with controlling(lazy, region) as view:
+            await until(lambda: statuses(view) == {engine.url: "ready"})
+            worker = by_url(view, engine.url)
+            await engine.kill()
+            view.failed(worker)
+            await until(lambda: view.status(worker) == "not_ready", 5.0)
+            await engine.start()
+            await until(lambda: view.status(worker) == "ready", 5.0)
+
+
+async def test_an_engine_that_says_it_is_ill_is_not_routed_to(settings, region):
+    async with MockEngine() as engine, controlling(settings(engine.url), region) as view:
+        await until(lambda: statuses(view) == {engine.url: "ready"})
+        engine.script = Script(healthy=False)
+        await until(lambda: view.status(by_url(view, engine.url)) == "not_ready")
+        await until(lambda: by_url(view, engine.url).reason == "the engine reports that it is not healthy")
+        engine.script = Script()
+        await until(lambda: statuses(view) == {engine.url: "ready"})
+        await until(lambda: by_url(view, engine.url).reason == "")
+
+
+async def test_another_model_at_the_same_address_is_noticed(settings, region):
+    first = MockEngine(model="first")
+    address = await first.start()
+    async with controlling(settings(first.url), region) as view:
+        await until(lambda: statuses(view) == {first.url: "ready"})
+        await first.stop()
+        await until(lambda: statuses(view) != {first.url: "ready"})
+        async with MockEngine(model="second", port=int(address.rpartition(":")[2])):
+            await until(lambda: [model.id for model in view.snapshot().models] == ["second"], 5.0)
+
+
+async def test_control_restarts_and_nothing_moves(settings, region):
+    async with MockEngine() as one, MockEngine(model="b") as two:
+        async with controlling(settings(one.url, two.url), region) as view:
+            await until(lambda: set(statuses(view).values()) == {"ready"})
+            await until(lambda: all(model.tokenizer_dir for model in view.snapshot().models))
+            before = [(worker.id, worker.slot) for worker in view.snapshot().workers]
+            models = view.snapshot().models
+        # No control: routing goes on.
+        assert set(statuses(view).values()) == {"ready"}
+        async with controlling(settings(one.url, two.url), region):
+            seen = set()
+            for _ in range(20):
+                seen |= set(statuses(view).values())
+                await asyncio.sleep(0.02)
+            assert seen == {"ready"}
+            assert [(worker.id, worker.slot) for worker in view.snapshot().workers] == before
+            assert view.snapshot().models == models
+        async with controlling(settings(two.url), region):
+            await until(lambda: list(statuses(view)) == [two.url])
+            assert [model.id for model in view.snapshot().models] == ["b"]
+
+
+class ChangingSource:
+    """A source whose list a test changes."""
+
+    def __init__(self):
+        self.lists = asyncio.Queue()
+
+    async def watch(self):
+        while True:
+            item = await self.lists.get()
+            if item is None:
+                raise OSError("the source is away")
+            yield item
+
+
+async def test_a_worker_nobody_wants_drains_before_it_leaves(settings, region):
+    source = ChangingSource()
+    async with MockEngine() as engine:
+        fleet = FleetControl(settings(), region, [StaticSource(()), source])
+        fleet.start()
+        view = FleetView(region)
+        spec = WorkerSpec(engine.url, labels={"zone": "x"})
+        source.lists.put_nowait([spec])
+        await until(lambda: statuses(view) == {engine.url: "ready"})
+        worker = by_url(view, engine.url)
+        assert worker.labels["zone"] == "x"
+
+        region.inflight_add(1, worker.slot, 1, 10)
+        source.lists.put_nowait([])
+        await until(lambda: view.status(worker) == "draining")
+        await asyncio.sleep(0.2)
+        assert view.worker(worker.id) is not None
+        source.lists.put_nowait([spec])  # wanted again: the drain is off
+        await until(lambda: view.status(worker) == "ready")
+
+        source.lists.put_nowait([])
+        await until(lambda: view.status(worker) == "draining")
+        region.inflight_add(1, worker.slot, -1, -10)
+        await until(lambda: view.worker(worker.id) is None)
+        assert region.worker_get(worker.slot, table.STATUS) == 0
+        await fleet.close()
+
+
+async def test_a_source_that_breaks_takes_nothing_away(settings, region, monkeypatch):
+    monkeypatch.setattr("smg.control.fleet._SOURCE_RETRY_SECS", 0.05)
+    source = ChangingSource()
+    async with MockEngine() as engine:
+        fleet = FleetControl(settings(), region, [source])
+        fleet.start()
+        view = FleetView(region)
+        source.lists.put_nowait([WorkerSpec(engine.url), WorkerSpec("grpc://no port")])
+        await until(lambda: engine.url in statuses(view) and statuses(view)[engine.url] == "ready")
+        source.lists.put_nowait(None)
+        source.lists.put_nowait([WorkerSpec(engine.url), WorkerSpec("grpc://127.0.0.1:1")])
+        await until(lambda: len(statuses(view)) == 2)
+        assert view.status(by_url(view, engine.url)) == "ready"
+        await fleet.close()
+
+
+class TestAdminSocket:
+    async def test_operations(self, settings, region, tmp_path):
+        async with MockEngine() as engine, controlling(settings(engine.url), region) as view:
+            await until(lambda: statuses(view) == {engine.url: "ready"})
+            region.inflight_add(1, by_url(view, engine.url).slot, 2, 20)
+            client = ControlClient(str(tmp_path / "state"), region.boot_id)
+            assert (await client.call("ping"))["pid"] == os.getpid()
+            fleet = await client.call("list")
+            [worker] = fleet["workers"]
+            assert (worker["url"], worker["status"], worker["in_flight"]) == (engine.url, "ready", 2)
+            assert [model["id"] for model in fleet["models"]] == ["mock-model"]
+            [load] = (await client.call("loads")).values()
+            assert load["in_flight"] == 2
+            with pytest.raises(GatewayError) as caught:
+                await client.call("dance")
+            assert caught.value.code == "not_found"
+
+    async def test_only_the_owner_may_use_it_and_it_goes_with_control(self, settings, region, tmp_path):
+        path = frames.socket_path(str(tmp_path / "state"), region.boot_id)
+        path.parent.mkdir(parents=True)
+        path.write_text("left by a crash")
+        async with controlling(settings(), region):
+            await until(path.is_socket)
+            assert path.stat().st_mode & 0o777 == 0o600
+        assert not path.parent.exists()
+        with pytest.raises(GatewayError) as caught:
+            await ControlClient(str(tmp_path / "state"), region.boot_id).call("ping")
+        assert (caught.value.status, str(tmp_path) in caught.value.message) == (503, False)
+
+    async def test_deep_directories_do_not_matter(self, region, tmp_path):
+        deep = str(tmp_path / ("d" * 120))
+        async with controlling(Settings(server=ServerSettings(state_dir=deep)), region):
+            client = ControlClient(deep, region.boot_id)
+            await until(frames.socket_path(deep, region.boot_id).exists)
+            assert (await client.call("list"))["workers"] == []
+
+    @pytest.mark.parametrize(
+        "garbage", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0", b"\0\0\0\x09abc", b"\0\0\0\1\x01"]
+    )
+    async def test_garbage_ends_its_connection_only(self, settings, region, tmp_path, garbage):
+        async with controlling(settings(), region):
+            path = frames.socket_path(str(tmp_path / "state"), region.boot_id)
+            await until(path.is_socket)
+            with frames.address(path) as address:
+                reader, writer = await asyncio.open_unix_connection(address)
+            writer.write(garbage)
+            writer.write_eof()
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+            assert await ControlClient(str(tmp_path / "state"), region.boot_id).call("ping")
+
+
+BODY = """
+import sys, msgspec
+from smg._native.region import Region
+from smg.config.settings import Settings
+from smg.control.main import run
+run(msgspec.json.decode(sys.argv[2], type=Settings), Region.attach(int(sys.argv[1])))
+"""
+
+
+async def test_the_process_ends_cleanly_on_sigterm(settings, region):
+    async with MockEngine() as engine:
+        arguments = [str(region.fd), msgspec.json.encode(settings(engine.url)).decode()]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", BODY, *arguments, pass_fds=[region.fd], stderr=asyncio.subprocess.PIPE
+        )
+        view = FleetView(region)
+        await until(lambda: statuses(view) == {engine.url: "ready"}, 20)
+        assert region.process_pid(0) == process.pid
+        process.send_signal(signal.SIGTERM)
+        _, errors = await asyncio.wait_for(process.communicate(), 10)
+        assert (process.returncode, errors) == (0, b"")
+        assert statuses(view) == {engine.url: "ready"}
+
+
+@pytest.mark.parametrize(("urls", "backend"), [(("http://a:1",), None), (("grpc://a:1",), "abacus")])
+async def test_flags_that_make_no_sense_end_the_start(settings, region, urls, backend):
+    with pytest.raises(ValueError, match=r"grpc|abacus"):
+        await serve(settings(*urls, backend=backend), region, (), asyncio.Event())

@@ -1,0 +1,276 @@
+"""Continuous batching, with a model of arithmetic: the next token is the sum of all before it."""
+
+import queue
+import threading
+
+import numpy as np
+import pytest
+
+from smg.engine_server.llama.job import End, Failed, Job, Token
+from smg.engine_server.llama.model import BATCH_ROWS, EXACT_ROWS, DecodeError
+from smg.engine_server.llama.sampling import Params
+from smg.engine_server.llama.scheduler import Scheduler, common_prefix
+
+VOCAB = 97
+POISON = 96
+
+
+class FakeModel:
+    """Keeps each slot's tokens and checks that they arrive in order; POISON can't be decoded."""
+
+    def __init__(self, slots=2, context_length=4096):
+        self.slots = slots
+        self.context_length = context_length
+        self.memory = [[] for _ in range(slots)]
+        self.steps = []
+        self.copies = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def step(self, pieces):
+        self.gate.wait(5)
+        self.steps.append([(piece.slot, len(piece.tokens)) for piece in pieces])
+        for piece in pieces:
+            assert piece.position == len(self.memory[piece.slot])
+            assert 0 < len(piece.tokens) <= EXACT_ROWS
+        assert sum(len(piece.tokens) for piece in pieces) <= BATCH_ROWS
+        for piece in pieces:
+            self.memory[piece.slot] += piece.tokens
+            if POISON in piece.tokens:
+                raise DecodeError("poison")
+        return {piece.slot: self._logits(piece.slot) for piece in pieces if piece.sample}
+
+    def _logits(self, slot):
+        logits = np.zeros(VOCAB, dtype=np.float32)
+        logits[sum(self.memory[slot]) % 90] = 9
+        return logits
+
+    def trim(self, slot, length):
+        del self.memory[slot][length:]
+        return length
+
+    def copy(self, source, target, length):
+        self.copies.append((source, target, length))
+        self.memory[target] = self.memory[source][:length]
+        return length
+
+
+def expected(prompt, count):
+    out = []
+    for _ in range(count):
+        out.append((sum(prompt) + sum(out)) % 90)
+    return out
+
+
+class Harness:
+    def __init__(self, model):
+        self.model = model
+        self.events = {}
+        self.ends = queue.Queue()
+        self.scheduler = Scheduler(model, self._deliver)
+        self.scheduler.start()
+
+    def _deliver(self, news):
+        for job, event in news:
+            self.events.setdefault(job, []).append(event)
+            if not isinstance(event, Token):
+                self.ends.put(job)
+
+    def job(self, prompt, limit=4, **rest):
+        params = rest.pop("params", Params(temperature=0))
+        return Job(prompt, params, lambda job, event: None, limit=limit, **rest)
+
+    def run(self, *jobs):
+        self.scheduler.submit(jobs)
+        self.wait(len(jobs))
+
+    def wait(self, count):
+        for _ in range(count):
+            self.ends.get(timeout=10)
+
+    def tokens(self, job):
+        return [event.id for event in self.events.get(job, []) if isinstance(event, Token)]
+
+    def end(self, job):
+        return self.events[job][-1]
+
+
+@pytest.fixture
+def harness():
+    made = []
+
+    def make(**options):
+        made.append(Harness(FakeModel(**options)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.scheduler.stop()
+
+
+def test_every_job_gets_its_own_tokens_whatever_runs_beside_it(harness):
+    h = harness(slots=3)
+    jobs = [h.job([number, 2 * number, 3], limit=3 + number % 4) for number in range(1, 20)]
+    h.run(*jobs)
+    for number, job in enumerate(jobs, 1):
+        assert h.tokens(job) == expected([number, 2 * number, 3], 3 + number % 4)
+        assert h.end(job) == End("length")
+    assert h.scheduler.load()[:3] == (0, 0, 0)
+    assert max(len(step) for step in h.model.steps) == 3
+
+
+def test_the_end_of_sequence_stop_ids_and_min_tokens(harness):
+    h = harness()
+    first, second, third, *_ = expected([1, 2], 4)
+    eos = h.job([1, 2], eos=second)
+    stop = h.job([1, 2], stops=frozenset({second}))
+    both = h.job([1, 2], eos=second, stops=frozenset({second}))
+    late = h.job([1, 2], stops=frozenset({third}), params=Params(temperature=0, min_tokens=4))
+    h.run(eos, stop, both, late)
+    assert (h.tokens(eos), h.end(eos)) == ([first, second], End("stop"))
+    assert h.end(stop) == End("stop", second)
+    assert h.end(both) == End("stop")
+    assert len(h.tokens(late)) == 4
+
+
+def test_a_long_prompt_goes_in_chunks_while_others_decode(harness):
+    h = harness()
+    h.model.gate.clear()
+    short = h.job([1], limit=50)
+    long = h.job(list(range(90)) * 10, limit=1)
+    h.scheduler.submit([short, long])
+    h.model.gate.set()
+    h.wait(2)
+    assert h.tokens(long) == expected(list(range(90)) * 10, 1)
+    mixed = [dict(step) for step in h.model.steps if len(step) == 2]
+    assert all(step[short.slot] == 1 for step in mixed)
+    assert len(mixed) >= 900 // EXACT_ROWS
+
+
+def test_a_poisoned_job_fails_alone(harness):
+    h = harness(slots=3)
+    h.model.gate.clear()
+    good, bad, other = h.job([1, 2]), h.job([3, POISON]), h.job([4, 5])
+    h.scheduler.submit([good, bad, other])
+    h.model.gate.set()
+    h.wait(3)
+    assert h.end(bad) == Failed("poison")
+    assert h.tokens(good) == expected([1, 2], 4)
+    assert h.tokens(other) == expected([4, 5], 4)
+    after = h.job([3, 1])
+    h.run(after)
+    assert h.tokens(after) == expected([3, 1], 4)
+
+
+def test_sampling_that_fails_costs_one_job_and_a_bug_only_those_running(harness, monkeypatch):
+    h = harness()
+    good, bad = h.job([1]), h.job([2], params=Params(temperature=0, logit_bias={VOCAB: 1.0}))
+    h.run(good, bad)
+    assert isinstance(h.end(bad), Failed)
+    assert h.tokens(good) == expected([1], 4)
+
+    monkeypatch.setattr(h.scheduler, "_pieces", lambda: 1 / 0)
+    lost = h.job([3])
+    h.run(lost)
+    assert h.end(lost) == Failed("ZeroDivisionError in the scheduler")
+    monkeypatch.undo()
+    fine = h.job([3])
+    h.run(fine)
+    assert h.tokens(fine) == expected([3], 4)
+
+    monkeypatch.setattr(h.model, "trim", lambda slot, length: 1 / 0)
+    lost = h.job([4])
+    h.run(lost)
+    assert isinstance(h.end(lost), Failed)
+    monkeypatch.undo()
+    h.run(h.job([4]))
+
+
+def test_cancelled_jobs_end_with_abort_running_or_waiting(harness):
+    h = harness(slots=1)
+    running, waiting = h.job([1], limit=10**6), h.job([2], limit=10**6)
+    h.scheduler.submit([running, waiting])
+    h.scheduler.cancel([waiting])
+    h.wait(1)
+    assert h.end(waiting) == End("abort")
+    assert h.scheduler.load().waiting == 0
+    h.scheduler.cancel([running])
+    h.wait(1)
+    assert h.end(running) == End("abort")
+    assert h.scheduler.load().running == 0
+
+
+def test_stopping_ends_everything_and_refuses_more(harness):
+    h = harness(slots=1)
+    jobs = [h.job([number], limit=10**6) for number in range(3)]
+    h.scheduler.submit(jobs)
+    h.scheduler.stop()
+    assert [h.end(job) for job in jobs] == [End("abort")] * 3
+    with pytest.raises(RuntimeError, match="not running"):
+        h.scheduler.submit([h.job([1])])
+
+
+def test_the_same_prompt_again_is_cached_up_to_its_last_token(harness):
+    h = harness()
+    prompt = list(range(40))
+    first, again = h.job(prompt), h.job(prompt)
+    h.run(first)
+    h.run(again)
+    assert (first.cached, again.cached) == (0, 39)
+    assert h.tokens(first) == h.tokens(again)
+    assert h.model.copies == []
+
+
+def test_another_slots_prefix_is_copied_when_it_is_long_and_the_slot_is_wanted(harness):
+    h = harness()
+    head = list(range(60))
+    first = h.job([*head, *([7] * 60)])
+    h.run(first)
+    branch = h.job([*head, 8, 8])
+    h.run(branch)
+    # Going on in the first slot would have thrown its other 60 tokens away.
+    assert h.model.copies == [(first.slot, branch.slot, 60)]
+    assert branch.cached == 60
+    assert h.tokens(branch) == expected([*head, 8, 8], 4)
+    back = h.job([*head, *([7] * 60)])
+    h.run(back)
+    assert back.cached == 119
+
+
+def test_a_short_common_prefix_does_not_cost_a_long_memory(harness):
+    h = harness()
+    long = h.job([1, 2, 3, *([7] * 100)])
+    h.run(long)
+    other = h.job([1, 2, 3, 4])
+    h.run(other)
+    assert other.slot != long.slot
+    assert other.cached == 0
+
+
+def test_followers_wait_for_their_leaders_prefill_and_report_its_cache(harness):
+    h = harness(slots=4)
+    prompt = [3] * 200
+    leader = h.job(prompt)
+    followers = [h.job(prompt, index=index, leader=leader) for index in (1, 2)]
+    h.run(leader, *followers)
+    assert h.tokens(leader) == h.tokens(followers[0]) == h.tokens(followers[1])
+    decoded = sum(size for step in h.model.steps for _, size in step)
+    assert decoded < 2 * len(prompt)
+    assert [job.cached for job in followers] == [0, 0]
+
+
+def test_an_idle_scheduler_takes_no_turns(harness):
+    h = harness()
+    h.run(h.job([1]))
+    turns = h.scheduler._turns
+    assert not h.ends.qsize()
+    threading.Event().wait(0.05)
+    assert h.scheduler._turns == turns
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "limit", "count"),
+    [([], [1], 9, 0), ([1, 2, 3], [1, 2, 4], 9, 2), ([1, 2], [1, 2, 3], 9, 2), ([1, 2, 3], [1, 2, 3], 2, 2)],
+)
+def test_common_prefix(left, right, limit, count):
+    assert common_prefix(left, right, limit) == count

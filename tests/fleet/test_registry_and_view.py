@@ -1,0 +1,202 @@
+"""Control writes, request workers read (spec routing 4.2, 10.3 item 6)."""
+
+import pytest
+
+from smg._native import region as table
+from smg.core.errors import GatewayError
+from smg.fleet.registry import Registry
+from smg.fleet.view import FleetView
+
+URLS = ["grpc://a:1", "grpc://b:1", "grpc://c:1"]
+
+
+@pytest.fixture
+def registry(region):
+    return Registry(region)
+
+
+def names(models):
+    return {model.id: model.aliases for model in models}
+
+
+class TestWorkers:
+    def test_a_new_worker_is_pending_in_the_table_at_once(self, registry, region):
+        worker = registry.add(URLS[0], labels={"zone": "x"}, priority=10, cost=0.5)
+        assert region.worker_get(worker.slot, table.STATUS) == 1
+        assert (worker.status, worker.priority, worker.cost, worker.labels) == ("pending", 10, 0.5, {"zone": "x"})
+        assert registry.add(URLS[0]) is worker
+        assert registry.dirty.is_set()
+
+    def test_slots_are_unique_and_a_removed_workers_slot_is_used_again(self, registry, region):
+        workers = [registry.add(url) for url in URLS]
+        assert [worker.slot for worker in workers] == [0, 1, 2]
+        generation = region.worker_generation(1)
+        registry.remove(workers[1].id)
+        assert region.worker_get(1, table.STATUS) == 0
+        assert registry.add("grpc://d:1").slot == 1
+        assert region.worker_generation(1) > generation
+        registry.remove("nobody")
+
+    def test_a_full_table_is_an_error(self, registry):
+        for port in range(1, 5):
+            registry.add(f"grpc://a:{port}")
+        with pytest.raises(GatewayError) as caught:
+            registry.add("grpc://a:5")
+        assert caught.value.status == 503
+
+    def test_status_changes_reach_the_table_before_the_snapshot(self, registry, region):
+        worker = registry.add(URLS[0])
+        registry.publish()
+        assert not registry.dirty.is_set()
+        registry.set_status(worker.id, "ready")
+        assert region.worker_get(worker.slot, table.STATUS) == 2
+        assert registry.dirty.is_set()
+        registry.publish()
+        registry.set_status(worker.id, "ready")
+        assert not registry.dirty.is_set()
+
+    def test_configured_labels_win_over_what_the_engine_tells(self, registry, told):
+        worker = registry.add(URLS[0], labels={"zone": "x"})
+        registry.identify(worker.id, "vllm", told(labels={"zone": "engine", "dp_size": "2"}))
+        assert worker.labels == {"zone": "x", "dp_size": "2"}
+        registry.identify(worker.id, "vllm", told(labels={"dp_size": "4"}))
+        assert worker.labels == {"zone": "x", "dp_size": "4"}
+
+    def test_a_snapshot_that_does_not_fit_leaves_the_last_one(self, registry, region):
+        registry.publish()
+        version = region.snapshot_version()
+        registry.add(URLS[0], labels={"big": "x" * (1 << 17)})
+        registry.publish()
+        assert region.snapshot_version() == version
+
+
+class TestModels:
+    def test_models_come_from_what_engines_tell(self, registry, told):
+        worker = registry.add(URLS[0])
+        assert registry.models == []
+        registry.identify(worker.id, "vllm", told(default_sampling={"temperature": 0.6}, model_path="meta/llama"))
+        [model] = registry.models
+        assert (model.id, model.aliases, model.context_length, model.eos_ids) == ("llama", ["meta/llama"], 4096, [2])
+        assert model.default_sampling == {"temperature": 0.6}
+        assert model.created > 0
+        assert (worker.runtime, worker.models) == ("vllm", ["llama"])
+
+    def test_several_engines_of_one_model_the_smallest_context_fits_all(self, registry, told):
+        first, second = registry.add(URLS[0]), registry.add(URLS[1])
+        registry.identify(first.id, "vllm", told(context_length=0))
+        registry.identify(second.id, "vllm", told(context_length=8192))
+        assert registry.models[0].context_length == 8192
+        registry.identify(first.id, "vllm", told(context_length=2048))
+        assert registry.models[0].context_length == 2048
+        registry.remove(first.id)
+        assert registry.models[0].context_length == 8192
+        registry.remove(second.id)
+        assert registry.models == []
+
+    def test_local_paths_answer_to_their_last_part(self, registry, told):
+        worker = registry.add(URLS[0])
+        registry.identify(worker.id, "vllm", told("/opt/models/llama-8b", model_path="/opt/models/llama-8b"))
+        assert names(registry.models) == {"/opt/models/llama-8b": ["llama-8b"]}
+        registry.identify(worker.id, "vllm", told("llama", model_path="/opt/models/llama-8b"))
+        assert names(registry.models) == {"llama": []}
+
+    def test_an_alias_never_shadows_and_passes_on(self, registry, told):
+        a, b, c = (registry.add(url) for url in URLS)
+        registry.identify(a.id, "vllm", told("x", model_path="org/base"))
+        registry.identify(b.id, "vllm", told("y", model_path="org/base"))
+        assert names(registry.models) == {"x": ["org/base"], "y": []}
+        registry.remove(a.id)
+        assert names(registry.models) == {"y": ["org/base"]}
+        registry.identify(c.id, "vllm", told("org/base"))
+        assert names(registry.models) == {"y": [], "org/base": []}
+
+    def test_unknown_is_nobodys_alias(self, registry, told):
+        registry.identify(registry.add(URLS[0]).id, "vllm", told("x", model_path="unknown"))
+        assert names(registry.models) == {"x": []}
+
+    def test_a_tokenizer_that_is_there_survives_a_failed_refresh(self, registry, told):
+        registry.identify(registry.add(URLS[0]).id, "vllm", told())
+        registry.set_tokenizer("llama", "", "", "not yet")
+        assert registry.models[0].tokenizer_error == "not yet"
+        registry.set_tokenizer("llama", "/cache/ab", "ab")
+        assert (registry.models[0].tokenizer_dir, registry.models[0].tokenizer_error) == ("/cache/ab", "")
+        registry.set_tokenizer("llama", "", "", "engine away")
+        model = registry.models[0]
+        assert (model.tokenizer_dir, model.tokenizer_key, model.tokenizer_error) == ("/cache/ab", "ab", "engine away")
+        registry.set_tokenizer("nobody", "/x", "x")
+
+
+class TestRestartOfControl:
+    def test_ids_slots_status_and_models_go_on(self, registry, region, told):
+        workers = [registry.add(url) for url in URLS]
+        registry.remove(workers[0].id)
+        registry.identify(workers[1].id, "vllm", told(model_path="org/llama"))
+        registry.set_status(workers[1].id, "ready")
+        registry.set_tokenizer("llama", "/cache/ab", "ab")
+        registry.publish()
+        registry.set_status(workers[2].id, "not_ready")  # in the table, not yet published
+
+        after = Registry(region)
+        assert [(w.id, w.slot, w.status) for w in after.workers] == [
+            (workers[1].id, 1, "ready"),
+            (workers[2].id, 2, "not_ready"),
+        ]
+        assert after.models == registry.models
+        # The engine has not told the new process anything yet, and that takes nothing away.
+        assert after.add(URLS[1]).id == workers[1].id
+        after.add("grpc://d:1")
+        after.identify(after.by_url("grpc://d:1").id, "vllm", told("other"))
+        assert [(m.id, m.aliases, m.tokenizer_key) for m in after.models] == [
+            ("llama", ["org/llama"], "ab"),
+            ("other", [], ""),
+        ]
+        assert after.by_url("grpc://d:1").slot == 0
+
+    def test_an_unreadable_snapshot_is_a_fresh_start(self, region):
+        region.publish(b"\xc1")
+        assert Registry(region).workers == []
+
+
+class TestView:
+    def test_before_the_first_snapshot_there_is_nothing(self, region):
+        view = FleetView(region)
+        assert view.snapshot().workers == []
+        assert view.worker("x") is None
+
+    def test_a_snapshot_is_read_once_per_version(self, registry, region, told):
+        view, seen = FleetView(region), []
+        remove = view.on_change(seen.append)
+        worker = registry.add(URLS[0])
+        registry.identify(worker.id, "vllm", told())
+        registry.publish()
+        first = view.snapshot()
+        assert view.snapshot() is first
+        assert view.worker(worker.id).url == URLS[0]
+        assert first.version == region.snapshot_version()
+        assert first.model("llama").context_length == 4096
+        registry.publish()
+        assert view.snapshot() is not first
+        assert seen == [first, view.snapshot()]
+        remove()
+        remove()
+        registry.publish()
+        view.snapshot()
+        assert len(seen) == 2
+
+    def test_status_is_live_without_a_new_snapshot(self, registry, region):
+        view = FleetView(region)
+        worker = registry.add(URLS[0])
+        registry.publish()
+        record = view.worker(worker.id)
+        assert (view.status(record), view.ready(record)) == ("pending", False)
+        registry.set_status(worker.id, "ready")
+        assert (view.status(record), view.ready(record)) == ("ready", True)
+        registry.remove(worker.id)
+        assert (view.status(record), view.ready(record)) == ("failed", False)
+
+    def test_failures_are_counted_for_control(self, registry, region):
+        view = FleetView(region)
+        worker = registry.add(URLS[0])
+        view.failed(worker)
+        view.failed(worker)
+        assert region.worker_get(worker.slot, table.FAILURES) == 2

@@ -1,0 +1,126 @@
+"""Where a model's tokenizer comes from, in order (spec text-pipeline 6)."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from smg.config.settings import ModelSettings
+from smg.engine_server.mock import Fault, MockEngine, Script
+from smg.engines.driver import GrpcDriver
+from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.vllm.adapter import VllmAdapter
+from smg.fleet.registry import Registry
+from smg.fleet.tokenizer_source import TokenizerError, digest, find
+from smg.fleet.tokenizers import Tokenizers
+
+NO_BUNDLE = Script(faults=(Fault(rpc="GetTokenizer", status=grpc.StatusCode.FAILED_PRECONDITION, message="no path"),))
+
+
+@pytest.fixture
+async def engine():
+    async with MockEngine() as engine:
+        yield engine
+
+
+@pytest.fixture
+async def driver(engine):
+    driver = GrpcDriver(engine.url, VllmAdapter(), GrpcioTransport(engine.url))
+    yield driver
+    await driver.close()
+
+
+@pytest.fixture
+def directory(tmp_path):
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "tokenizer.json").write_text("{}")
+    (directory / "config.json").write_text("{}")
+    (directory / "model.safetensors").write_bytes(b"weights")
+    return directory
+
+
+async def test_the_flags_come_first(driver, engine, directory, tmp_path, told):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "tokenizer.model").write_bytes(b"sp")
+    settings = ModelSettings(tokenizer_path=str(directory), model_path=str(other))
+    found = await find(settings, driver, told(), tmp_path / "cache")
+    assert (found.directory, found.key) == (directory, digest(directory))
+    found = await find(ModelSettings(model_path=str(other)), driver, told(), tmp_path / "cache")
+    assert found.directory == other
+    found = await find(
+        ModelSettings(tokenizer_path=str(directory / "tokenizer.json")), driver, told(), tmp_path / "cache"
+    )
+    assert found.directory == directory
+    assert engine.calls["GetTokenizer"] == 0
+
+
+async def test_the_engines_bundle(driver, tmp_path, told):
+    cache = tmp_path / "cache"
+    found = await find(ModelSettings(), driver, told(), cache)
+    assert found.directory == cache / found.key
+    assert (found.directory / "tokenizer.json").is_file()
+    # A hub name is no directory: the engine has the files.
+    for name in ("Qwen/Qwen2.5-7B", "llama"):
+        assert await find(ModelSettings(model_path=name), driver, told(), cache) == found
+
+
+async def test_the_engines_own_directory_when_it_sends_no_bundle(driver, engine, directory, tmp_path, told):
+    engine.script = NO_BUNDLE
+    found = await find(ModelSettings(), driver, told(tokenizer_path=str(directory)), tmp_path / "cache")
+    assert found.directory == directory
+    info = told(tokenizer_path="org/name", model_path=str(directory))
+    assert (await find(ModelSettings(), driver, info, tmp_path / "cache")).directory == directory
+
+
+@pytest.mark.parametrize("info", [{}, {"tokenizer_path": "/nowhere"}, {"tokenizer_path": "org/name"}])
+async def test_nobody_has_one(driver, engine, tmp_path, told, info):
+    engine.script = NO_BUNDLE
+    with pytest.raises(TokenizerError, match="no path"):
+        await find(ModelSettings(), driver, told(**info), tmp_path / "cache")
+
+
+async def test_a_configured_path_that_leads_nowhere_is_an_error_not_a_fallback(driver, tmp_path, told):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for path in (str(tmp_path / "missing"), "./missing", "some/tokenizer.json", str(empty)):
+        with pytest.raises(TokenizerError, match="--tokenizer-path"):
+            await find(ModelSettings(tokenizer_path=path), driver, told(), tmp_path / "cache")
+
+
+def test_the_key_follows_the_tokenizers_content_only(directory):
+    before = digest(directory)
+    (directory / "model.safetensors").write_bytes(b"other weights")
+    assert digest(directory) == before
+    (directory / "tokenizer.json").write_text('{"a": 1}')
+    changed = digest(directory)
+    assert changed != before
+    (directory / "chat_template.jinja").write_text("hi")
+    assert digest(directory) != changed
+
+
+async def test_a_model_gets_its_tokenizer_once_and_failures_are_retried(
+    driver, engine, region, tmp_path, told, monkeypatch
+):
+    monkeypatch.setattr("smg.fleet.tokenizers._FIRST_RETRY_SECS", 0.05)
+    registry = Registry(region)
+    info = told()
+    registry.identify(registry.add(engine.url).id, "vllm", info)
+    tokenizers = Tokenizers(ModelSettings(), registry, lambda model: [(driver, info)], tmp_path)
+    engine.script = NO_BUNDLE
+    tokenizers.want("llama")
+    tokenizers.want("llama")
+    async with asyncio.timeout(5):
+        while not registry.models[0].tokenizer_error:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert "no path" in registry.models[0].tokenizer_error
+    engine.script = Script()
+    async with asyncio.timeout(5):
+        while not registry.models[0].tokenizer_dir:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    model = registry.models[0]
+    assert model.tokenizer_error == ""
+    assert model.tokenizer_dir == str(tmp_path / model.tokenizer_key)
+    assert engine.calls["GetTokenizer"] == 1
+    await tokenizers.close()

@@ -1,0 +1,33 @@
+"""Rule SPLIT: the same text, cut in every way that matters.
+
+A test builds ``run(chunks) -> assembled result`` and compares every result with the expected one::
+
+    for chunks in splits(["let me think<", "/think>answer"]):
+        assert run(chunks) == ("let me think", "answer")
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+
+RANDOM_SPLITS = 20
+ALL_PAIRS_BELOW = 2000  # characters
+
+
+def splits(given: Sequence[str], seed: int = 0) -> Iterator[list[str]]:
+    """As given, in one chunk, one character per chunk, random splits, and every split in two of shorter texts."""
+    text = "".join(given)
+    yield list(given)
+    yield [text]
+    yield list(text)
+    generator = random.Random(seed)
+    for _ in range(RANDOM_SPLITS):
+        yield random_split(text, generator)
+    if len(text) < ALL_PAIRS_BELOW:
+        for cut in range(1, len(text)):
+            yield [text[:cut], text[cut:]]
+
+
+def random_split(text: str, generator: random.Random) -> list[str]:
+    """Cut ``text`` at random places; chunks may be empty."""
+    cuts = sorted(generator.choices(range(len(text) + 1), k=generator.randint(0, min(len(text), 12))))
+    return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]

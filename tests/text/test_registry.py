@@ -1,0 +1,119 @@
+"""The registry: one load per content, clear answers while it is not there, retries when the record changes."""
+
+import threading
+
+import msgspec
+import pytest
+
+from smg.config.settings import ModelSettings
+from smg.core.errors import GatewayError
+from smg.fleet.records import ModelRecord
+from smg.text import registry as registry_module
+from smg.text.registry import TextModel, TextRegistry
+from smg.text.tokenizer import TokenizerError
+from tests.text.makers import CHATML, byte_level_json, chat_model, write_model
+
+
+@pytest.fixture
+def registry():
+    registry = TextRegistry(ModelSettings())
+    yield registry
+    registry.close()
+
+
+def refused(call) -> GatewayError:
+    with pytest.raises(GatewayError) as caught:
+        call()
+    return caught.value
+
+
+def record_of(directory, key="k1") -> ModelRecord:
+    return ModelRecord("m", tokenizer_dir=str(directory), tokenizer_key=key)
+
+
+def test_get_starts_the_load_and_answers_when_it_is_done(registry, tmp_path, monkeypatch):
+    gate = threading.Event()
+
+    def slow(*arguments):
+        gate.wait()
+        return TextModel(*arguments)
+
+    monkeypatch.setattr(registry_module, "TextModel", slow)
+    record = record_of(chat_model(tmp_path))
+    error = refused(lambda: registry.get(record))
+    assert (error.code, error.status) == ("tokenizer_not_ready", 503)
+    assert "'m'" in error.message
+    assert not registry.ready(record)
+    gate.set()
+    model = registry.ensure(record).result(30)
+    assert registry.ready(record)
+    assert registry.get(record) is model
+    assert model.chat().template.source == CHATML
+
+
+def test_one_load_per_key(registry, tmp_path):
+    record = record_of(chat_model(tmp_path))
+    other = msgspec.structs.replace(record, id="other")
+    assert registry.ensure(record) is registry.ensure(other)
+    model = registry.ensure(record).result(30)
+    assert registry.get(other) is model
+    assert registry.ensure(record_of(tmp_path, "k2")).result(30) is not model
+
+
+@pytest.mark.parametrize("reason", ["", "bundle of 10.0.0.1 is broken"])
+def test_a_record_without_files_is_not_ready(registry, reason):
+    record = ModelRecord("m", tokenizer_key="k", tokenizer_error=reason)
+    assert registry.ensure(record) is None
+    error = refused(lambda: registry.get(record))
+    assert (error.code, error.detail) == ("tokenizer_not_ready", reason)
+    assert "10.0.0.1" not in error.message
+
+
+def test_failures_stay_until_the_record_changes(registry, tmp_path):
+    record = record_of(tmp_path / "m")
+    failed = registry.ensure(record)
+    with pytest.raises(TokenizerError):
+        failed.result(30)
+    error = refused(lambda: registry.get(record))
+    assert (error.code, error.status) == ("tokenizer_not_ready", 503)
+    assert "tokenizer.json" in error.detail
+    assert str(tmp_path) not in error.message
+    chat_model(tmp_path / "m")
+    assert registry.ensure(record) is failed
+    changed = msgspec.structs.replace(record, created=1)
+    assert registry.ensure(changed).result(30).chat()
+    assert registry.ready(changed)
+
+
+def test_models_nobody_needs_are_forgotten(registry, tmp_path):
+    record = record_of(chat_model(tmp_path))
+    registry.ensure(record).result(30)
+    registry.prune([record])
+    assert registry.ready(record)
+    registry.prune([])
+    assert not registry.ready(record)
+
+
+def test_the_operators_template_wins(tmp_path):
+    override = tmp_path / "mine.jinja"
+    override.write_text("mine")
+    registry = TextRegistry(ModelSettings(chat_template=str(override)))
+    model = registry.ensure(record_of(chat_model(tmp_path / "m"))).result(30)
+    assert model.chat().template.source == "mine"
+    registry.close()
+
+
+def test_the_variant_for_tools(tmp_path):
+    entries = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+    model = TextModel(write_model(tmp_path, byte_level_json(), tokenizer_config={"chat_template": entries}))
+    assert model.chat().template.source == "plain"
+    assert model.chat(tools=True).template.source == "tools"
+
+
+def test_models_without_a_template_or_with_a_broken_one_refuse_only_chat(tmp_path):
+    error = refused(TextModel(chat_model(tmp_path, None)).chat)
+    assert (error.code, error.status) == ("process_messages_failed", 400)
+    assert "no chat template" in error.message
+    broken = TextModel(chat_model(tmp_path, "{% if %}"))
+    assert "cannot be compiled" in refused(broken.chat).message
+    assert broken.tokenizer.encode("hello")
