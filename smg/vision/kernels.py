@@ -128,7 +128,7 @@ def down_rows(
     row = weights.shape[1] * 4
     for y in range(y0, y1):
         origin = source.ctypes.data + lo[y] * stride
-        _down(origin, stride, stride, weights.ctypes.data + y * row, count[y], shift, np.int64(line.ctypes.data))
+        _down(origin, stride, stride, weights.ctypes.data + y * row, count[y], shift, line.ctypes.data)
         for c in range(3):
             for x in range(planes.shape[2]):
                 planes[c, y, x] = line[0, 3 * x + c]
