@@ -151,5 +151,7 @@ def _import_simplejpeg() -> Any:
 
 _simplejpeg = _import_simplejpeg()
 
-# Sizes are judged here, so the warning about large ones is noise. Filters are global and must not change in threads.
+# Sizes are judged here, and what Pillow has to say about a client's metadata must not fill our log. Filters are global
+# and must not be changed in threads.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from smg.vision.filters import frozen
 from smg.vision.jit import kernel
-from smg.vision.vectors import LANES, SQUARE, transpose, weigh
+from smg.vision.vectors import LANES, SQUARE, move, transpose, weigh
 
 U8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -229,25 +229,43 @@ def window_rows(
 
 @kernel
 def patch_blocks(
-    planes: U8, table: NDArray[Any], out: NDArray[Any], patch: int, merge: int, repeat: int, b0: int, b1: int
+    planes: U8,
+    table: NDArray[Any],
+    out: NDArray[Any],
+    patch: int,
+    merge: int,
+    repeat: int,
+    b0: int,
+    b1: int,
+    lines: NDArray[Any],
 ) -> None:
-    """Rows of squares of ``smg.vision.layouts.patches``."""
-    across = planes.shape[2] // (patch * merge)
-    area = patch * patch
+    """Rows of squares of ``smg.vision.layouts.patches``.
+
+    ``lines`` [patch, W] holds the normalised rows that one row of patches is cut from: looking values up runs along
+    whole rows, cutting moves ``patch`` values at a time, which must be at least 16 bytes.
+    """
+    width = planes.shape[2]
+    across = width // (patch * merge)
+    size = out.itemsize
+    chunk, stride = patch * size, width * size
+    area = patch * chunk
+    origin, source = np.int64(out.ctypes.data), np.int64(lines.ctypes.data)
     for b in range(b0, b1):
-        for a in range(across):
-            for i in range(merge):
-                for j in range(merge):
-                    row = ((b * across + a) * merge + i) * merge + j
-                    top, left = (b * merge + i) * patch, (a * merge + j) * patch
-                    for c in range(3):
-                        start = c * repeat * area
-                        for y in range(patch):
-                            for x in range(patch):
-                                out[row, start + y * patch + x] = table[c, planes[c, top + y, left + x]]
-                        for copy in range(1, repeat):
-                            for k in range(area):
-                                out[row, start + copy * area + k] = out[row, start + k]
+        for i in range(merge):
+            for c in range(3):
+                top = (b * merge + i) * patch
+                for y in range(patch):
+                    for x in range(width):
+                        lines[y, x] = table[c, planes[c, top + y, x]]
+                for a in range(across):
+                    for j in range(merge):
+                        row = ((b * across + a) * merge + i) * merge + j
+                        target = origin + (row * 3 + c) * repeat * area
+                        start = source + (a * merge + j) * chunk
+                        for _ in range(repeat):
+                            for y in range(patch):
+                                move(target, start + y * stride, chunk)
+                                target += chunk
 
 
 def compile_all() -> None:
@@ -265,4 +283,4 @@ def compile_all() -> None:
     for kind in (np.float32, np.uint16):
         table = frozen(np.zeros((3, 256), kind))
         window_rows(frozen(planes), table, np.empty((3, 64, 64), kind), 0, 0, 64, 0, 1)
-        patch_blocks(frozen(planes), table, np.empty((64, 3 * 64), kind), 8, 1, 1, 0, 1)
+        patch_blocks(frozen(planes), table, np.empty((64, 3 * 64), kind), 8, 1, 1, 0, 1, np.empty((8, 64), kind))

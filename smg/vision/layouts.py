@@ -12,6 +12,8 @@ Any2 = NDArray[np.generic]
 
 # Below this many output values, threads cost more than they save.
 _SPLIT_FROM = 1_000_000
+# The kernel moves whole vectors of this many bytes.
+_LEAST_MOVE = 16
 
 
 def _words(array: Any2) -> Any2:
@@ -60,8 +62,9 @@ def patches(
     planes, table, out = frozen(planes), frozen(_words(table)), _words(out)
 
     def work(b0: int, b1: int) -> None:
-        if kernels is not None:
-            kernels.patch_blocks(planes, table, out, patch, merge, repeat, b0, b1)
+        if kernels is not None and patch * out.itemsize >= _LEAST_MOVE:
+            lines = np.empty((patch, width), out.dtype)
+            kernels.patch_blocks(planes, table, out, patch, merge, repeat, b0, b1, lines)
             return
         across = width // (patch * merge)
         side = patch * merge

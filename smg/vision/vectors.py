@@ -1,4 +1,4 @@
-"""Two vector operations that Numba's own vectoriser does not find, written in LLVM's portable vector IR.
+"""Vector operations that Numba's own vectoriser does not find, written in LLVM's portable vector IR.
 
 LLVM lowers them to whatever the processor has (AVX-512, AVX2, SSE2, NEON), so one source serves every machine and the
 result is the same integer everywhere. Addresses are plain integers; callers guarantee that the memory is there.
@@ -12,6 +12,7 @@ from numba.extending import intrinsic
 
 LANES = 64
 SQUARE = 16
+LEAST_MOVE = 16
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
@@ -89,6 +90,36 @@ def transpose(_context, source, source_stride, target, target_stride):  # type: 
             rows = [builder.shuffle_vector(a, b, pick) for a, b in pairs for pick in (low, high)]
         for index, value in enumerate(rows):
             _store(builder, value, at(target, target_stride, index))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def move(_context, target, source, size):  # type: ignore[no-untyped-def]
+    """Copy ``size`` >= 16 bytes between addresses that don't overlap, in vectors.
+
+    The last vector ends where the data ends and overlaps its predecessor, so there is no tail to copy byte by byte.
+    """
+    signature = types.void(*[types.int64] * 3)
+
+    def generate(context, builder, _signature, arguments):  # type: ignore[no-untyped-def]
+        target, source, size = arguments
+
+        def copy(width: int) -> None:
+            kind = ir.VectorType(_I8, width)
+            step = ir.Constant(_I64, width)
+            last = builder.sub(size, step)
+            with cgutils.for_range_slice(builder, ir.Constant(_I64, 0), last, step, intp=_I64) as (offset, _):
+                _store(builder, _load(builder, builder.add(source, offset), kind), builder.add(target, offset))
+            _store(builder, _load(builder, builder.add(source, last), kind), builder.add(target, last))
+
+        wide = builder.icmp_signed(">=", size, ir.Constant(_I64, 2 * LEAST_MOVE))
+        with builder.if_else(wide) as (long, short):
+            with long:
+                copy(2 * LEAST_MOVE)
+            with short:
+                copy(LEAST_MOVE)
         return context.get_dummy_value()
 
     return signature, generate

@@ -14,23 +14,27 @@ def planes(height, width):
 
 
 def test_a_patch_is_channel_time_row_column(either):
-    image = planes(8, 12)
+    image = planes(4 * 4, 4 * 6)
     identity = np.tile(np.arange(256, dtype=np.float32), (3, 1))
-    out = np.empty((4 * 6, 3 * 2 * 4), np.float32)
-    patches(image, identity, out, patch=2, merge=2, repeat=2)
+    out = np.empty((4 * 6, 3 * 2 * 16), np.float32)
+    patches(image, identity, out, patch=4, merge=2, repeat=2)
     # Square (0, 0) holds patches (0,0), (0,1), (1,0), (1,1); square (0, 1) follows.
     for row, (y, x) in enumerate([(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3)]):
-        cut = image[:, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2]
+        cut = image[:, 4 * y : 4 * y + 4, 4 * x : 4 * x + 4]
         expected = np.stack([cut, cut], axis=1).reshape(-1)
         np.testing.assert_array_equal(out[row], expected)
 
 
-def test_patches_without_merging_are_in_rows(either):
-    image = planes(6, 9)
-    identity = np.tile(np.arange(256, dtype=np.float32), (3, 1))
-    out = np.empty((6, 27), np.float32)
-    patches(image, identity, out, patch=3)
-    np.testing.assert_array_equal(out[4].reshape(3, 3, 3), image[:, 3:6, 3:6])
+@pytest.mark.parametrize("patch", [1, 3, 4, 7, 8, 9, 14, 16, 31])
+@pytest.mark.parametrize("kind", [np.float32, np.uint16])
+def test_patches_without_merging_are_in_rows(either, patch, kind):
+    image = planes(2 * patch, 3 * patch)
+    identity = np.tile(np.arange(256), (3, 1)).astype(kind)
+    out = np.empty((6, 3 * patch * patch), kind)
+    patches(image, identity, out, patch)
+    for row, (y, x) in enumerate([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]):
+        cut = image[:, y * patch : (y + 1) * patch, x * patch : (x + 1) * patch]
+        np.testing.assert_array_equal(out[row].reshape(3, patch, patch), cut)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
