@@ -1,8 +1,9 @@
 """Images per second of Qwen2-VL preprocessing, RGB in and patches out, beside the Hugging Face processors.
 
-``python -m benchmarks.vision [--json]``. Each of ``threads`` threads preprocesses images one after the other, as request
-workers do; every contestant uses one thread per image, so that the numbers compare. A contestant that can't be imported
-(transformers, torch) is left out. ``max_abs_err`` is the largest difference between our tensor and the slow processor's.
+``python -m benchmarks.vision [--json]``. Each of ``threads`` threads preprocesses images one after the other, as
+request workers do; every contestant uses one thread per image, so that the numbers compare, and gets its input as it
+likes it (we an array, the others a PIL image). A contestant that can't be imported (transformers, torch) is left out.
+``max_abs_err`` is the largest difference between our tensor and the slow processor's.
 """
 
 import json as json_module
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from smg.vision import jit
 from smg.vision.config import parse_config
@@ -28,7 +30,7 @@ THREADS = (1, 2)
 SECONDS = 1.0
 REPEATS = 3
 
-Contestant = Callable[[np.ndarray], np.ndarray]
+Contestant = Callable[[Any], Any]
 
 
 def _ours() -> Contestant:
@@ -51,18 +53,11 @@ def _theirs(name: str) -> Contestant | None:
             torch.set_num_threads(1)
     except (ImportError, AttributeError):
         return None
-    from PIL import Image
-
     kind = "np" if name.endswith("Pil") else "pt"
-
-    def run(image: np.ndarray) -> np.ndarray:
-        result: np.ndarray = processor(images=[Image.fromarray(image)], return_tensors=kind)["pixel_values"]
-        return result
-
-    return run
+    return lambda image: processor(images=[image], return_tensors=kind)["pixel_values"]
 
 
-def _rate(contestant: Contestant, image: np.ndarray, threads: int) -> float:
+def _rate(contestant: Contestant, image: Any, threads: int) -> float:
     """Images per second over ``threads`` threads, the median of ``REPEATS`` windows of ``SECONDS``."""
     contestant(image)
 
@@ -89,14 +84,15 @@ def run(json: bool) -> dict[str, Any]:
     cases: list[dict[str, Any]] = []
     for height, width in SIZES:
         image = random.integers(0, 256, (height, width, 3), np.uint8)
-        error = None if slow is None else float(np.abs(ours(image) - slow(image)).max())
+        picture = Image.fromarray(image)
+        error = None if slow is None else float(np.abs(ours(image) - slow(picture)).max())
         for threads in THREADS:
             case = {
                 "size": f"{width}x{height}",
                 "threads": threads,
                 "ours_img_s": _rate(ours, image, threads),
-                "hf_fast_img_s": None if fast is None else _rate(fast, image, threads),
-                "hf_slow_img_s": None if slow is None else _rate(slow, image, threads),
+                "hf_fast_img_s": None if fast is None else _rate(fast, picture, threads),
+                "hf_slow_img_s": None if slow is None else _rate(slow, picture, threads),
                 "max_abs_err": error,
             }
             cases.append(case)

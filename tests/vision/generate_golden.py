@@ -22,7 +22,7 @@ from vision_cases import CASES, PHI_SIZES, Case, picture
 
 SAMPLES = 8
 VIEW_SAMPLES = 60
-SIDE = ("image_grid_thw", "image_sizes", "aspect_ratios", "num_img_tokens")
+SIDE = ("image_grid_thw", "image_sizes", "aspect_ratios", "num_img_tokens", "num_patches")
 
 
 def digest(tensor: np.ndarray) -> str:

@@ -157,6 +157,7 @@ def test_truncated_images_are_refused_and_not_filled_with_grey(kind, turbo, monk
         broken(data[:-128])
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_random_damage_never_escapes_as_another_error():
     random = np.random.default_rng(7)
     for kind in ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "ICO", "BMP"):

@@ -8,13 +8,14 @@ from smg.vision.config import CLIP_MEAN, parse_config
 from smg.vision.expand import runs
 from smg.vision.families.base import encode
 from smg.vision.families.gemma3 import Gemma3
+from smg.vision.families.internvl import InternVL
 from smg.vision.families.kimi import KimiK25
 from smg.vision.families.llama4 import Llama4
 from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
 from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
 from smg.vision.families.pixtral import Mistral3, Pixtral
-from smg.vision.families.qwen_vl import Qwen2VL, Qwen3VL, smart_resize
+from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3VL, smart_resize
 from smg.vision.families.table import FAMILIES, find_family
 
 
@@ -114,6 +115,9 @@ def test_qwen3_has_larger_patches():
         (Pixtral, (100, 33), 7 * 3, (3, 112, 48)),
         (Mistral3, (100, 33), 4 * 2, (3, 128, 64)),
         (Gemma3, (500, 70), 256, (3, 224, 224)),
+        (Glm4V, (100, 33), 5 * 2, (40, 1176)),
+        (InternVL, (448, 448), 256, (1, 3, 448, 448)),
+        (InternVL, (448, 896), 3 * 256, (3, 3, 448, 448)),
         (Phi3Vision, (336, 336), 17 * 144 + 1 + 5 * 12, (17, 3, 336, 336)),
         (Phi4Multimodal, (448, 448), 256 + 1 + 256 + 16 + 16, (2, 3, 448, 448)),
     ],

@@ -22,7 +22,7 @@ from smg.vision.families.base import encode
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text("utf-8"))
 VIEW_BOUND = 2e-6
 ALL = [*CASES, Case("phi3_v", "Phi3Vision", "", {}, {}, "pillow", PHI_SIZES)]
-MODULES = ("qwen_vl", "llava", "llava_next", "pixtral", "gemma3", "llama4", "kimi", "phi")
+MODULES = ("qwen_vl", "llava", "llava_next", "pixtral", "gemma3", "llama4", "kimi", "phi", "internvl")
 # Kimi's grid has another name on the wire than in the processor.
 NAMES = {"kimi_k25": {"image_grid_thw": "grid_thws"}, "kimi_k25-small-budget": {"image_grid_thw": "grid_thws"}}
 

@@ -107,6 +107,14 @@ CASES = [
     *_both("llava_onevision", "LlavaOnevision", "LlavaOnevisionImageProcessor", {}, SIZES),
     *_both("pixtral", "Pixtral", "PixtralImageProcessor", {}, SIZES),
     *_both("gemma3", "Gemma3", "Gemma3ImageProcessor", {"size": {"height": 896, "width": 896}}, SIZES),
+    *_both("glm4v", "Glm4V", "Glm4vImageProcessor", {}, SIZES),
+    *_both(
+        "internvl",
+        "InternVL",
+        "GotOcr2ImageProcessor",
+        {"crop_to_patches": True, "size": {"height": 448, "width": 448}},
+        PHI_SIZES,
+    ),
     Case("llama4", "Llama4", "Llama4ImageProcessor", {}, {}, "torchvision", SIZES + LARGE),
     Case("kimi_k25", "KimiK25", "Kimi_K25ImageProcessor", {}, {}, "torchvision", SIZES),
     Case(

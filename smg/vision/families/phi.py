@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from smg.core.errors import bad_request
 from smg.vision.config import HALF, ImageConfig
 from smg.vision.families.base import U8, Family, Layout, Plan, Tensor, Vocabulary, integers, token_id
+from smg.vision.families.grids import closest_grid
 from smg.vision.filters import Flavour
 from smg.vision.interpolate import bicubic
 from smg.vision.layouts import window
@@ -136,7 +137,7 @@ class Phi4Multimodal(_Phi):
     def plan(self, height: int, width: int) -> PhiPlan:
         columns, rows = math.ceil(width / self.edge), math.ceil(height / self.edge)
         if columns * rows > self.crops:
-            columns, rows = self._closest(height, width)
+            columns, rows = closest_grid(height, width, self.edge, 1, self.crops)
         canvas = (rows * self.edge, columns * self.edge)
         ratio_x, ratio_y = canvas[1] / width, canvas[0] / height
         inner = (int(height * ratio_x), canvas[1]) if ratio_x < ratio_y else (canvas[0], int(width * ratio_y))
@@ -147,18 +148,6 @@ class Phi4Multimodal(_Phi):
         tokens = 256 + 1 + mask_rows * mask_columns + mask_rows + 16
         shape = (1 + rows * columns, 3, self.edge, self.edge)
         return PhiPlan(height, width, shape, tokens, canvas, inner, 0)
-
-    def _closest(self, height: int, width: int) -> tuple[int, int]:
-        """Columns and rows whose ratio is closest to the image's; of equal ones the larger if the image fills it."""
-        grids = [(i, j) for i in range(1, self.crops + 1) for j in range(1, self.crops // i + 1)]
-        best, best_difference = (1, 1), math.inf
-        for i, j in sorted(grids, key=lambda grid: (grid[0] * grid[1], grid[0])):
-            difference = abs(width / height - i / j)
-            if difference < best_difference:
-                best, best_difference = (i, j), difference
-            elif difference == best_difference and width * height > 0.5 * self.edge**2 * i * j:
-                best = (i, j)
-        return best
 
     def _used(self, canvas: Size, inner: Size) -> Size:
         """Rows and columns of patches that are not padding entirely."""

@@ -19,7 +19,7 @@ class QwenPlan(Plan, frozen=True):
     grid: tuple[int, int, int]
 
 
-def smart_resize(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:
+def smart_resize(height: int, width: int, factor: int, least: float, most: float) -> tuple[int, int]:
     """Height and width nearest to the image's that are multiples of ``factor`` with ``least`` to ``most`` pixels.
 
     Raises:
@@ -58,8 +58,12 @@ class Qwen2VL(Family):
         self.least = config.min_pixels or config.size.get("shortest_edge") or self.pixels[0]
         self.most = config.max_pixels or config.size.get("longest_edge") or self.pixels[1]
 
+    def target(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width the image is resized to."""
+        return smart_resize(height, width, self.patch_size * self.merge, self.least, self.most)
+
     def plan(self, height: int, width: int) -> QwenPlan:
-        rows, columns = smart_resize(height, width, self.patch_size * self.merge, self.least, self.most)
+        rows, columns = self.target(height, width)
         grid = (1, rows // self.patch_size, columns // self.patch_size)
         count = grid[1] * grid[2]
         features = 3 * self.time * self.patch_size**2
@@ -85,3 +89,19 @@ class Qwen3VL(Qwen2VL):
     std = HALF
     patch = 16
     pixels = (65_536, 16_777_216)
+
+
+class Glm4V(Qwen2VL):
+    """GLM-4.1V, GLM-4.5V and GLM-4.6V: budgets count pixels over time, and no side starts below one merged patch."""
+
+    name = "glm4v"
+    placeholder = "<|image|>"
+    pixels = (112 * 112, 28 * 28 * 15_000)
+
+    def target(self, height: int, width: int) -> tuple[int, int]:
+        factor = self.patch_size * self.merge
+        if min(height, width) < factor:
+            grow = max(factor / height, factor / width)
+            height, width = int(height * grow), int(width * grow)
+        # A still image counts as many times as a patch has time steps.
+        return smart_resize(height, width, factor, self.least / self.time, self.most / self.time)

@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 from smg.vision.families.base import Family
 from smg.vision.families.gemma3 import Gemma3
+from smg.vision.families.internvl import InternVL
 from smg.vision.families.kimi import KimiK25
 from smg.vision.families.llama4 import Llama4
 from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
 from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
 from smg.vision.families.pixtral import Mistral3, Pixtral
-from smg.vision.families.qwen_vl import Qwen2VL, Qwen3VL
+from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3VL
 
 
 class Row(NamedTuple):
@@ -37,8 +38,10 @@ FAMILIES: tuple[Row, ...] = (
     Row(Phi4Multimodal, frozenset({"phi4mm", "phi4_multimodal"}), (("phi-4-multimodal",),)),
     Row(Phi3Vision, frozenset({"phi3_v"}), (("phi", "vision"),)),
     Row(Pixtral, frozenset({"pixtral"}), (("pixtral",),)),
-    Row(Mistral3, frozenset({"mistral3"}), ()),
-    Row(Gemma3, frozenset({"gemma3"}), ()),
+    Row(Mistral3, frozenset({"mistral3"})),
+    Row(Gemma3, frozenset({"gemma3"})),
+    Row(Glm4V, frozenset({"glm4v", "glm4v_moe", "glm46v"})),
+    Row(InternVL, frozenset({"internvl"})),
 )
 
 
