@@ -42,10 +42,13 @@ _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
 class DecodeOptions(msgspec.Struct, frozen=True):
     """``max_pixels`` is checked before anything is allocated; no more than 357 million, Pillow's own hard limit.
 
+    ``max_side`` bounds width and height: a line of pixels is cheap to send and decode, but weights to resample it grow
+    with its length. It is that of JPEG, which no camera exceeds.
     ``orient`` applies the EXIF orientation. ``background`` is the colour (r, g, b) under transparent pixels.
     """
 
     max_pixels: int = 178_956_970
+    max_side: int = 65_535
     orient: bool = True
     background: tuple[int, int, int] = (255, 255, 255)
 
@@ -83,6 +86,9 @@ def decode_image(data: bytes, options: DecodeOptions = DEFAULT_OPTIONS, param: s
             width, height = image.size
             if width * height > options.max_pixels:
                 raise _too_many_pixels(options.max_pixels, param)
+            if max(width, height) > options.max_side:
+                message = f"the image is wider or higher than {options.max_side} pixels"
+                raise GatewayError("media_too_large", message, param=param)
             turn = int(image.getexif().get(_ORIENTATION, 1) or 1) if options.orient else 1
             kind = image.format or ""
             pixels = _turbo(data, image)

@@ -159,7 +159,9 @@ class Fetcher:
                 async with self._session.get(url, allow_redirects=False) as response:
                     if response.status not in _REDIRECTS:
                         return await self._body(response, kind, param)
-                    target = response.headers.get("Location", "")
+                    target = response.headers.get("Location")
+                if not target:
+                    raise refuse("media_unreachable", f"fetching the {kind} failed: a redirect to nowhere", param)
                 url = self._checked(target, param, url)
             except _Refused as error:
                 raise refuse("media_not_allowed", f"the URL's host is not allowed: {error}", param) from None

@@ -65,7 +65,7 @@ _FILTERS: dict[str, tuple[Callable[[F64], F64], float]] = {
 }
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def axis(source: int, target: int, kind: Filter, flavour: Flavour) -> Axis:
     """Weights that resample ``source`` pixels to ``target`` (both at least 1) with an antialiasing filter."""
     function, radius = _FILTERS[kind]

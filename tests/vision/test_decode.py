@@ -191,6 +191,11 @@ def test_decompression_bombs_are_refused_by_their_header(size):
     broken(png_header(*size), "media_too_large")
 
 
+def test_very_long_lines_are_refused():
+    broken(png_header(1, 65_536), "media_too_large")
+    broken(png_header(100, 1), "media_too_large", max_side=99)
+
+
 def test_the_pixel_limit_holds_for_jpegs_too():
     data = encoded(Image.fromarray(picture(70, 50)), "JPEG")
     broken(data, "media_too_large", max_pixels=70 * 50 - 1)

@@ -51,6 +51,8 @@ class Site:
             return web.Response(body=b"bytes")
         if name == "redirect":
             return web.Response(status=302, headers={"Location": request.query["to"]})
+        if name == "nowhere":
+            return web.Response(status=302)
         if name == "loop":
             return web.Response(status=302, headers={"Location": "/loop"})
         if name == "empty":
@@ -255,7 +257,9 @@ async def test_neither_url_nor_data():
 # ---- limits and broken servers
 
 
-@pytest.mark.parametrize(("path", "text"), [("missing", "404"), ("empty", "empty"), ("gzip", "compressed")])
+@pytest.mark.parametrize(
+    ("path", "text"), [("missing", "404"), ("empty", "empty"), ("gzip", "compressed"), ("nowhere", "nowhere")]
+)
 async def test_answers_without_media(path, text):
     async with serving(allowed_networks=LOOPBACK) as (fetcher, _site, port):
         await refused(fetcher, f"http://127.0.0.1:{port}/{path}", "media_unreachable", text)
