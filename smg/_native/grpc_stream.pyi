@@ -46,4 +46,4 @@ class Stream:
         """(HTTP/2 error code, why) once the stream was reset, else None."""
 
     def abandon(self) -> None:
-        """Drop the owner and what has been collected: nobody will take it."""
+        """Drop what has been collected: nobody will take it."""

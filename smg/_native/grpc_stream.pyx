@@ -234,8 +234,7 @@ cdef class Stream:
         return self.state.error, self.state.reason.decode()
 
     def abandon(self):
-        """Drop the owner and what has been collected: nobody will take it."""
-        self.owner = None
+        """Drop what has been collected: nobody will take it."""
         _clear(&self.collection, 0)
 
     cdef void attach(self, message_fn on_message, void *row) noexcept:

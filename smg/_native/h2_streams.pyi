@@ -40,7 +40,10 @@ class Streams(Output):
         """
 
     def drop(self, stream: Stream, code: int = 8) -> None:
-        """Let go of ``stream``; it is reset with ``code`` unless both sides have finished it. Idempotent."""
+        """Let go of ``stream`` and its owner; reset it with ``code`` unless both sides have finished it. Idempotent.
+
+        What has been collected can still be taken.
+        """
 
     def take_ready(self) -> list[Stream]:
         """Return the streams that have got messages, or an end other than by headers, since the last call."""

@@ -126,10 +126,11 @@ cdef class Streams(Output):
         return out
 
     def drop(self, Stream stream not None, uint32_t code=CANCEL):
-        """Let go of ``stream``; it is reset with ``code`` unless both sides have finished it. Idempotent."""
+        """Let go of ``stream`` and its owner; reset it with ``code`` unless both sides have finished it. Idempotent."""
         cdef StreamState *state = &stream.state
         if state.id == 0 and stream in self.queue:
             self.queue.remove(stream)
+            stream.owner = None
             state.flags |= DROPPED
         if self.open_streams.get(state.id) is not stream:
             return
@@ -137,6 +138,8 @@ cdef class Streams(Output):
         if not state.flags & BROKEN and (not state.flags & REMOTE_CLOSED or state.flags & SENDING):
             self.put_word(RST_STREAM, state.id, code)
         self.unlink(state)
+        # The owner holds the stream, too.
+        stream.owner = None
         buffer_clear(&state.body, 0)
         buffer_clear(&state.partial, 0)
         del self.open_streams[state.id]

@@ -77,8 +77,15 @@ class TestMessages:
         [stream] = opened(connection)
         connection.feed(h2.data(1, h2.message(b"one"), end=True))
         connection.drop(stream)
+        assert (connection.streams, stream.owner) == ([], None)
         assert connection.take(stream) == [b"one"]
-        assert connection.streams == []
+
+    def test_unless_it_was_abandoned(self):
+        connection = connected()
+        [stream] = opened(connection)
+        connection.feed(h2.data(1, h2.message(b"one"), end=True))
+        stream.abandon()
+        assert connection.take(stream) == []
 
     @given(
         st.lists(st.binary(max_size=40) | st.integers(100, 3000).map(bytes), max_size=12),
