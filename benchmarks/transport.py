@@ -70,7 +70,8 @@ class Flood(asyncio.Protocol):
         self.input += received
         if self.input.startswith(PREFACE):
             self.input = self.input[len(PREFACE) :]
-            self.transport.write(frame(4, 0, 0, b""))
+            # SETTINGS, and a window on the connection that no run of requests uses up.
+            self.transport.write(frame(4, 0, 0, b"") + frame(8, 0, 0, (1 << 30).to_bytes(4, "big")))
         while len(self.input) >= 9:
             size = int.from_bytes(self.input[:3], "big")
             if len(self.input) < 9 + size:
