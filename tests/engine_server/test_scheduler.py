@@ -38,11 +38,16 @@ class FakeModel:
             self.memory[piece.slot] += piece.tokens
             if POISON in piece.tokens:
                 raise DecodeError("poison")
-        return {piece.slot: self._logits(piece.slot) for piece in pieces if piece.sample}
+        return {piece.slot: self._rows(piece) for piece in pieces if piece.outputs}
 
-    def _logits(self, slot):
+    def _rows(self, piece):
+        held = self.memory[piece.slot]
+        ends = range(len(held) - piece.outputs + 1, len(held) + 1)
+        return [self._logits(held[:end]) for end in ends]
+
+    def _logits(self, held):
         logits = np.zeros(VOCAB, dtype=np.float32)
-        logits[sum(self.memory[slot]) % 90] = 9
+        logits[sum(held) % 90] = 9
         return logits
 
     def trim(self, slot, length):
@@ -66,12 +71,14 @@ class Harness:
     def __init__(self, model):
         self.model = model
         self.events = {}
+        self.changes = []
         self.ends = queue.Queue()
         self.scheduler = Scheduler(model, self._deliver)
         self.scheduler.start()
 
-    def _deliver(self, news):
-        for job, event in news:
+    def _deliver(self, delivery):
+        self.changes += delivery.changes
+        for job, event in delivery.news:
             self.events.setdefault(job, []).append(event)
             if not isinstance(event, Token):
                 self.ends.put(job)
