@@ -39,7 +39,7 @@ setup(
             "initializedcheck": SANITIZE,
             "embedsignature": True,
         },
-        build_dir="build/cython",
+        build_dir="build/sanitize/cython" if SANITIZE else "build/cython",
         nthreads=0,
     ),
 )

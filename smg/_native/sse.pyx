@@ -16,13 +16,6 @@ cdef unsigned char WIDTH[256]
 cdef char LETTER[256]
 cdef const char *HEX = b"0123456789abcdef"
 
-# Kinds of holes, and room for a signed 64-bit number.
-cdef enum:
-    TEXT = 0
-    SEQUENCE = 1
-    DIGITS = 20
-
-
 cdef void _make_tables() noexcept:
     cdef int byte
     for byte in range(256):
@@ -35,15 +28,15 @@ cdef void _make_tables() noexcept:
 _make_tables()
 
 
-cdef Py_ssize_t _measure(const unsigned char *source, Py_ssize_t size) noexcept nogil:
+cdef Py_ssize_t escaped_size(const unsigned char *source, Py_ssize_t size) noexcept nogil:
     cdef Py_ssize_t index, total = 0
     for index in range(size):
         total += WIDTH[source[index]]
     return total
 
 
-cdef char *_write(const unsigned char *source, Py_ssize_t size, Py_ssize_t escaped, char *out) noexcept nogil:
-    """Write ``source`` escaped; ``escaped`` is what ``_measure`` returned. Returns the end of what was written."""
+cdef char *write_escaped(const unsigned char *source, Py_ssize_t size, Py_ssize_t escaped, char *out) noexcept nogil:
+    """Write ``source`` escaped; ``escaped`` is what ``escaped_size`` returned. Returns the end of what was written."""
     cdef Py_ssize_t index
     cdef unsigned char byte, width
     if escaped == size:
@@ -66,7 +59,7 @@ cdef char *_write(const unsigned char *source, Py_ssize_t size, Py_ssize_t escap
     return out
 
 
-cdef int _decimal(long long number, char *digits) noexcept nogil:
+cdef int write_decimal(long long number, char *digits) noexcept nogil:
     """Write ``number`` right-aligned into ``digits`` (DIGITS bytes) and return how many bytes it takes."""
     # Negated as unsigned, because the smallest number has no positive counterpart.
     cdef unsigned long long rest = <unsigned long long>number
@@ -93,15 +86,15 @@ def escape(str text not None):
     cdef Py_ssize_t size, escaped
     cdef const unsigned char *source = <const unsigned char *>PyUnicode_AsUTF8AndSize(text, &size)
     with nogil:
-        escaped = _measure(source, size)
+        escaped = escaped_size(source, size)
     cdef bytes result = PyBytes_FromStringAndSize(NULL, escaped)
     cdef char *out = PyBytes_AS_STRING(result)
     with nogil:
-        _write(source, size, escaped, out)
+        write_escaped(source, size, escaped, out)
     return result
 
 
-cdef int _hole(object name) except -1:
+cdef int hole_kind(object name) except -1:
     if name == "text":
         return TEXT
     if name == "sequence":
@@ -117,15 +110,15 @@ def fill(tuple pieces not None, tuple holes not None, str text not None, long lo
     """
     cdef Py_ssize_t index, size, escaped, total = 0, count = len(holes)
     cdef char digits[DIGITS]
-    cdef int digit_count = _decimal(sequence, digits)
+    cdef int digit_count = write_decimal(sequence, digits)
     cdef const unsigned char *source = <const unsigned char *>PyUnicode_AsUTF8AndSize(text, &size)
     cdef bytes piece
     if len(pieces) != count + 1:
         raise ValueError(f"{len(pieces)} pieces do not fit {count} holes")
     with nogil:
-        escaped = _measure(source, size)
+        escaped = escaped_size(source, size)
     for index in range(count):
-        total += escaped if _hole(holes[index]) == TEXT else digit_count
+        total += escaped if hole_kind(holes[index]) == TEXT else digit_count
     for piece in pieces:
         if piece is None:
             raise TypeError("a piece must be bytes, not None")
@@ -139,9 +132,9 @@ def fill(tuple pieces not None, tuple holes not None, str text not None, long lo
         out += PyBytes_GET_SIZE(piece)
         if index == count:
             break
-        if _hole(holes[index]) == TEXT:
+        if hole_kind(holes[index]) == TEXT:
             with nogil:
-                out = _write(source, size, escaped, out)
+                out = write_escaped(source, size, escaped, out)
         else:
             memcpy(out, digits + DIGITS - digit_count, digit_count)
             out += digit_count

@@ -13,16 +13,20 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Event
 from smg.core.request import GenerationRequest
-from smg.core.stream import ByteTemplate, Counter
+from smg.core.stream import ByteTemplate, Counter, Decoder
 from smg.pipeline.accumulator import Answer
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """Facts of one response that encoders print: canonical model id, creation time, the request."""
+    """Facts of one response that encoders print: canonical model id, creation time, the request.
+
+    ``decoder`` tells the bytes of a token id (logprobs print each token's text).
+    """
 
     request: GenerationRequest
     model: str
     created: int
+    decoder: Decoder
 
 
 class StreamEncoder(Protocol):

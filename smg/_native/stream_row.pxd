@@ -1,0 +1,68 @@
+"""Rows and templates of the StreamTable, for native sources that feed them without the GIL."""
+
+from libc.stdint cimport int32_t
+
+from smg._native.stop_scan cimport Dfa
+from smg._native.utf8 cimport Utf8
+from smg._native.vocab_table cimport Vocab
+
+
+cdef struct Bytes:
+    unsigned char *data
+    Py_ssize_t size
+    Py_ssize_t room
+
+
+cdef struct Ids:
+    int32_t *data
+    Py_ssize_t size
+    Py_ssize_t room
+
+
+cdef struct Template:
+    # The pieces joined, and where each ends.
+    unsigned char *pieces
+    Py_ssize_t *ends
+    # Kind of each hole (``sse.TEXT``, ``sse.SEQUENCE``).
+    unsigned char *kinds
+    Py_ssize_t holes
+    bint numbered
+
+
+cdef struct Row:
+    const Vocab *vocab
+    # NULL without stop strings.
+    const Dfa *stops
+    int32_t stop_state
+    # Number of the stop string that was found, or -1.
+    int32_t stop
+    Utf8 utf8
+    # ``text`` has everything decoded: up to ``sent`` handed on, up to ``ready`` free to go, the rest held.
+    Bytes text
+    Py_ssize_t sent
+    Py_ssize_t ready
+    Ids taken
+    # Ascending: the tokens that end the row, and the special tokens shown in spite of ``skip_special``.
+    Ids ends
+    Ids shown
+    bint skip_special
+    bint stop_visible
+    bint at_start
+    # An end token came: the last of ``taken``.
+    bint ended
+    bint over
+
+
+cdef int ids_append(Ids *ids, int32_t token) except -1 nogil
+cdef int template_fill(Template *template, tuple pieces, tuple holes) except -1
+cdef void template_free(Template *template) noexcept
+cdef int row_take(Row *row, int32_t token) except -1 nogil
+cdef int row_flush(Row *row) except -1 nogil
+cdef Py_ssize_t row_feed(Row *row, const int32_t *ids, Py_ssize_t count) except -1 nogil
+cdef int row_write_ready(Row *row, const Template *template, long long *sequence, Bytes *out) except -1 nogil
+cdef int template_write(
+    const Template *template, const unsigned char *text, Py_ssize_t size, long long sequence, Bytes *out
+) except -1 nogil
+cdef Py_ssize_t row_feed_direct(
+    Row *row, const Template *template, const int32_t *ids, Py_ssize_t count, long long *sequence, Bytes *out
+) except -1 nogil

@@ -1,0 +1,1 @@
+"""Rows of the StreamTable as C structs. There is nothing here for Python."""

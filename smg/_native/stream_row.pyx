@@ -1,0 +1,203 @@
+"""Rows of the StreamTable as C structs, and the loops that feed them: no Python object is touched.
+
+A row keeps its text once: what may leave is a prefix of it, what is held back is the rest. Tokens cost a look-up, a
+UTF-8 pass and a stop scan. There is nothing here for Python; native callers cimport ``stream_row.pxd``.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from smg._native.sse cimport DIGITS, SEQUENCE, TEXT, escaped_size, hole_kind, write_decimal, write_escaped
+from smg._native.stop_scan cimport find
+from smg._native.utf8 cimport utf8_flush, utf8_push
+from smg._native.vocab_table cimport is_special, token_bytes
+
+
+cdef int _out_of_memory() except -1 with gil:
+    raise MemoryError
+
+
+cdef unsigned char *_more(Bytes *buffer, Py_ssize_t size) except NULL nogil:
+    """Make room for ``size`` more bytes and return where they go."""
+    cdef Py_ssize_t room = buffer.room
+    cdef void *data
+    if buffer.data == NULL or buffer.size + size > room:
+        room = max(buffer.size + size, 2 * room, 64)
+        data = realloc(buffer.data, room)
+        if data == NULL:
+            _out_of_memory()
+        buffer.data = <unsigned char *>data
+        buffer.room = room
+    return buffer.data + buffer.size
+
+
+cdef int ids_append(Ids *ids, int32_t token) except -1 nogil:
+    cdef Py_ssize_t room
+    cdef void *data
+    if ids.size == ids.room:
+        room = max(2 * ids.room, 16)
+        data = realloc(ids.data, room * sizeof(int32_t))
+        if data == NULL:
+            _out_of_memory()
+        ids.data = <int32_t *>data
+        ids.room = room
+    ids.data[ids.size] = token
+    ids.size += 1
+    return 0
+
+
+cdef bint _contains(const Ids *ids, int32_t token) noexcept nogil:
+    cdef Py_ssize_t low = 0, high = ids.size, middle
+    while low < high:
+        middle = (low + high) // 2
+        if ids.data[middle] < token:
+            low = middle + 1
+        else:
+            high = middle
+    return low < ids.size and ids.data[low] == token
+
+
+cdef void _scan(Row *row, Py_ssize_t start) noexcept nogil:
+    """Look for stops in the text from ``start`` on and move ``ready``. After a match no text is kept any more."""
+    cdef Py_ssize_t end
+    if row.stops == NULL:
+        row.ready = row.text.size
+        return
+    if row.stop >= 0:
+        row.text.size = row.ready
+        return
+    end = find(row.stops, row.text.data + start, row.text.size - start, &row.stop_state)
+    if end < 0:
+        row.ready = row.text.size - row.stops.depth[row.stop_state]
+        return
+    row.stop = row.stops.match[row.stop_state]
+    row.ready = start + end
+    if not row.stop_visible:
+        row.ready -= row.stops.length[row.stop]
+    row.text.size = row.ready
+    row.over = True
+
+
+cdef int _decode(Row *row, int32_t token) except -1 nogil:
+    cdef Py_ssize_t size, start = row.text.size
+    cdef const unsigned char *data = token_bytes(row.vocab, token, row.at_start, &size)
+    cdef unsigned char *out = _more(&row.text, 3 * size + 3)
+    row.at_start = False
+    row.text.size = utf8_push(&row.utf8, data, size, out) - row.text.data
+    if row.text.size > start:
+        _scan(row, start)
+    return 0
+
+
+cdef int row_flush(Row *row) except -1 nogil:
+    """No token follows: replace what was not decoded and release what was held. Ends the row."""
+    cdef Py_ssize_t start = row.text.size
+    cdef unsigned char *out = _more(&row.text, 3)
+    row.text.size = utf8_flush(&row.utf8, out) - row.text.data
+    if row.text.size > start:
+        _scan(row, start)
+    row.ready = row.text.size
+    row.over = True
+    return 0
+
+
+cdef int row_take(Row *row, int32_t token) except -1 nogil:
+    """Take one token. ``text[sent:ready]`` may leave afterwards; ``over`` tells that the row takes no more."""
+    ids_append(&row.taken, token)
+    if _contains(&row.ends, token):
+        row.ended = True
+        if row.stop_visible:
+            _decode(row, token)
+        row_flush(row)
+    elif not (row.skip_special and is_special(row.vocab, token) and not _contains(&row.shown, token)):
+        _decode(row, token)
+    return 0
+
+
+cdef Py_ssize_t row_feed(Row *row, const int32_t *ids, Py_ssize_t count) except -1 nogil:
+    """Take tokens up to the end of the row, if it comes, and return how many."""
+    cdef Py_ssize_t at = 0
+    while at < count and not row.over:
+        row_take(row, ids[at])
+        at += 1
+    return at
+
+
+cdef int template_write(
+    const Template *template, const unsigned char *text, Py_ssize_t size, long long sequence, Bytes *out
+) except -1 nogil:
+    """Write one event behind those in ``out``."""
+    cdef Py_ssize_t hole, start = 0, escaped = escaped_size(text, size)
+    cdef char digits[DIGITS]
+    cdef int digit_count = write_decimal(sequence, digits) if template.numbered else 0
+    cdef Py_ssize_t room = template.ends[template.holes] + template.holes * max(escaped, digit_count)
+    cdef char *at = <char *>_more(out, room)
+    for hole in range(template.holes + 1):
+        memcpy(at, template.pieces + start, template.ends[hole] - start)
+        at += template.ends[hole] - start
+        start = template.ends[hole]
+        if hole == template.holes:
+            break
+        if template.kinds[hole] == TEXT:
+            at = write_escaped(text, size, escaped, at)
+        else:
+            memcpy(at, digits + DIGITS - digit_count, digit_count)
+            at += digit_count
+    out.size = <unsigned char *>at - out.data
+    return 0
+
+
+cdef int row_write_ready(Row *row, const Template *template, long long *sequence, Bytes *out) except -1 nogil:
+    """Write the text that may leave, if any, as one event."""
+    if row.ready > row.sent:
+        template_write(template, row.text.data + row.sent, row.ready - row.sent, sequence[0], out)
+        sequence[0] += template.numbered
+        row.sent = row.ready
+    return 0
+
+
+cdef Py_ssize_t row_feed_direct(
+    Row *row, const Template *template, const int32_t *ids, Py_ssize_t count, long long *sequence, Bytes *out
+) except -1 nogil:
+    """Do what ``row_feed`` does, and write one event for each token that yields text, numbered from ``sequence``."""
+    cdef Py_ssize_t at = 0
+    while at < count and not row.over:
+        row_take(row, ids[at])
+        row_write_ready(row, template, sequence, out)
+        at += 1
+    return at
+
+
+cdef int template_fill(Template *template, tuple pieces, tuple holes) except -1:
+    """Read an (empty) template; ``template_free`` is due also after an error. Raises ValueError if it does not fit."""
+    cdef Py_ssize_t index, total = 0, count = len(holes)
+    cdef bytes piece
+    cdef unsigned char kind
+    if len(pieces) != count + 1:
+        raise ValueError(f"{len(pieces)} pieces do not fit {count} holes")
+    kinds = bytes([hole_kind(hole) for hole in holes])
+    joined = b"".join(pieces)
+    template.pieces = <unsigned char *>malloc(len(joined) + 1)
+    template.kinds = <unsigned char *>malloc(count + 1)
+    template.ends = <Py_ssize_t *>malloc((count + 1) * sizeof(Py_ssize_t))
+    if not (template.pieces and template.kinds and template.ends):
+        raise MemoryError
+    memcpy(template.pieces, PyBytes_AS_STRING(joined), len(joined))
+    for index in range(count + 1):
+        piece = pieces[index]
+        total += PyBytes_GET_SIZE(piece)
+        template.ends[index] = total
+    for index in range(count):
+        kind = kinds[index]
+        template.kinds[index] = kind
+        template.numbered = template.numbered or kind == SEQUENCE
+    template.holes = count
+    return 0
+
+
+cdef void template_free(Template *template) noexcept:
+    free(template.pieces)
+    free(template.kinds)
+    free(template.ends)

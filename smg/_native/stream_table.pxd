@@ -1,0 +1,33 @@
+"""The native StreamTable for a native source: it looks rows up with the GIL and feeds them without."""
+
+from smg._native.stream_row cimport Bytes, Ids, Row, Template
+
+
+cdef class Cell:
+    cdef Row row
+    cdef Template template
+    cdef int handle
+    cdef object spec
+    cdef object tap
+    # None while the row is tapped.
+    cdef object sink
+    cdef object counter
+    # Keep what ``row`` points into alive.
+    cdef object vocab
+    cdef object automaton
+    cdef object matched(self)
+    cdef str fresh_text(self)
+
+
+cdef class StreamTable:
+    cdef object output
+    cdef dict cells
+    cdef list free
+    # Ids being fed and events being written; used only while no Python code can run.
+    cdef Ids ids_in
+    cdef Bytes events
+    cdef Row *row_at(self, int handle) except NULL
+    cdef int take_in(self, object ids) except -1
+    cdef int feed_cell(self, Cell cell, object ids, object logprobs) except -1
+    cdef bytes written(self)
+    cdef int deliver(self, Cell cell, object data, object ids, object logprobs) except -1

@@ -1,0 +1,58 @@
+"""``/health``, ``/liveness``, ``/readiness`` and ``/metrics`` (spec api-and-ops 1.10, 6.1)."""
+
+from typing import Any
+
+import msgspec
+from sanic import Request
+from sanic.response import HTTPResponse
+
+from smg.api.errors import JSON
+from smg.pipeline.services import Services
+from smg.telemetry.page import CONTENT_TYPE, WorkerSample, render
+
+
+async def alive(request: Request) -> HTTPResponse:
+    """200 as long as the process answers at all, also while it drains."""
+    return HTTPResponse(b"OK", content_type="text/plain; charset=utf-8")
+
+
+async def readiness(request: Request) -> HTTPResponse:
+    """200 when this process can answer a generation, else 503 with the reason."""
+    services: Services = request.app.ctx.services
+    reason = not_ready(services)
+    if reason is not None:
+        body: dict[str, Any] = {"status": "not ready", "reason": reason}
+        return HTTPResponse(msgspec.json.encode(body), status=503, headers={"retry-after": "1"}, content_type=JSON)
+    workers = services.view.snapshot().workers
+    healthy = sum(services.view.status(worker) == "ready" for worker in workers)
+    body = {"status": "ready", "healthy_workers": healthy, "total_workers": len(workers)}
+    return HTTPResponse(msgspec.json.encode(body), content_type=JSON)
+
+
+def not_ready(services: Services) -> str | None:
+    """Why this process should get no requests, or None when it should."""
+    if services.draining:
+        return "draining"
+    snapshot = services.view.snapshot()
+    served = {name for worker in snapshot.workers if services.view.status(worker) == "ready" for name in worker.models}
+    if not served:
+        return "insufficient healthy workers"
+    for model in snapshot.models:
+        if served.isdisjoint([model.id, *model.aliases]):
+            continue
+        if services.texts.ready(model):
+            return None
+        services.texts.ensure(model)
+    return "tokenizer not yet registered"
+
+
+async def metrics(request: Request) -> HTTPResponse:
+    """The metrics of all processes, whichever of them is asked."""
+    services: Services = request.app.ctx.services
+    workers = services.view.snapshot().workers
+    samples = [
+        WorkerSample(worker.id, services.region.inflight(worker.slot)[0], services.view.status(worker) == "ready")
+        for worker in workers
+    ]
+    page = render(services.metrics, samples, services.region.requests_total())
+    return HTTPResponse(page, content_type=CONTENT_TYPE)

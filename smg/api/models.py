@@ -1,0 +1,37 @@
+"""``GET /v1/models`` and ``GET /v1/models/{id}`` (spec api-and-ops 1.9; field case RO-01)."""
+
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from sanic import Request
+from sanic.response import HTTPResponse
+
+from smg.api.errors import JSON, error_response
+from smg.core.errors import GatewayError
+from smg.fleet.records import ModelRecord
+
+
+async def list_models(request: Request) -> HTTPResponse:
+    """Each model once; an empty list when none is known yet."""
+    records = request.app.ctx.services.view.snapshot().models
+    body = {"object": "list", "data": [_model(record) for record in records]}
+    return HTTPResponse(msgspec.json.encode(body), content_type=JSON)
+
+
+async def get_model(request: Request, model: str) -> HTTPResponse:
+    """One model by id or alias; ids may contain slashes."""
+    name = unquote(model)
+    record = request.app.ctx.services.view.snapshot().model(name)
+    if record is None:
+        error = GatewayError("model_not_found", f"the model '{name}' does not exist", param="model")
+        return error_response(request.path, request.ctx.smg, error)
+    return HTTPResponse(msgspec.json.encode(_model(record)), content_type=JSON)
+
+
+def _model(record: ModelRecord) -> dict[str, Any]:
+    out: dict[str, Any] = {"id": record.id, "object": "model", "created": record.created, "owned_by": "smg"}
+    if record.context_length:
+        # The name under which engines tell it; clients size their prompts by it.
+        out["max_model_len"] = record.context_length
+    return out

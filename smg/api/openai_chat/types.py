@@ -1,0 +1,195 @@
+"""The wire types of a chat request: every field nullable, because null means absent; unknown fields are tolerated."""
+
+from typing import Any
+
+import msgspec
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class ChatBody(msgspec.Struct):
+    """The body of a chat request: OpenAI's fields, then the engines' extras.
+
+    Unions (messages, tools, tool_choice, response_format) stay plain objects here; their own decoders know the path
+    of what is wrong inside them.
+    """
+
+    model: str | None = None
+    messages: list[Any] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    seed: int | None = None
+    response_format: Any = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    functions: list[Any] | None = None
+    function_call: Any = None
+    reasoning_effort: str | int | float | None = None
+    modalities: list[str] | None = None
+
+    top_k: int | None = None
+    min_p: float | None = None
+    min_tokens: int | None = None
+    repetition_penalty: float | None = None
+    sampling_seed: int | None = None
+    stop_token_ids: list[int] | None = None
+    no_stop_trim: bool | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    separate_reasoning: bool | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+    best_of: int | None = None
+    lora_path: str | None = None
+    return_hidden_states: bool | None = None
+    return_audio: bool | None = None
+    session_params: Any = None
+    data_parallel_rank: int | None = None
+
+
+class SystemMessage(msgspec.Struct):
+    content: str | list[Any] | None = None
+    name: str | None = None
+
+
+class UserMessage(msgspec.Struct):
+    content: str | list[Any] | None = None
+    name: str | None = None
+
+
+class FunctionCall(msgspec.Struct):
+    """``arguments`` is JSON text; some clients send the object itself, or nothing for a call without arguments."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class CustomCall(msgspec.Struct):
+    name: str
+    input: str = ""
+
+
+class FunctionToolCall(msgspec.Struct):
+    function: FunctionCall
+    id: str | None = None
+
+
+class CustomToolCall(msgspec.Struct):
+    custom: CustomCall
+    id: str | None = None
+
+
+class AssistantMessage(msgspec.Struct):
+    content: str | list[Any] | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[Any] | None = None
+    function_call: FunctionCall | None = None
+
+
+class ToolMessage(msgspec.Struct):
+    content: str | list[Any] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class FunctionMessage(msgspec.Struct):
+    """The result of a legacy ``function_call``."""
+
+    name: str
+    content: str | list[Any] | None = None
+
+
+class Text(msgspec.Struct):
+    text: str
+
+
+class RefusalText(msgspec.Struct):
+    refusal: str
+
+
+class ReasoningText(msgspec.Struct):
+    """A part of type ``reasoning`` or ``thinking``."""
+
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+
+
+class ImageUrl(msgspec.Struct):
+    image_url: str | dict[str, Any]
+
+
+class VideoUrl(msgspec.Struct):
+    video_url: str | dict[str, Any]
+
+
+class AudioUrl(msgspec.Struct):
+    audio_url: str | dict[str, Any]
+
+
+class AudioData(msgspec.Struct):
+    data: str
+    format: str = "wav"
+
+
+class InputAudio(msgspec.Struct):
+    input_audio: AudioData
+
+
+class Function(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(msgspec.Struct):
+    function: Function
+
+
+class CustomDefinition(msgspec.Struct):
+    name: str
+    description: str | None = None
+
+
+class CustomTool(msgspec.Struct):
+    custom: CustomDefinition
+
+
+class JsonSchema(msgspec.Struct):
+    name: str
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class TextFormat(msgspec.Struct):
+    pass
+
+
+class JsonObjectFormat(msgspec.Struct):
+    pass
+
+
+class JsonSchemaFormat(msgspec.Struct):
+    json_schema: JsonSchema

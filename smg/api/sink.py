@@ -1,0 +1,68 @@
+"""The Sink of a streamed HTTP answer: bounded, one write per flush (DESIGN 6, client side; field case ME-01)."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from sanic import Request
+from sanic.exceptions import RequestCancelled
+from sanic.response import BaseHTTPResponse
+
+# Above this many unsent bytes ``write`` asks for a drain. Sanic's own mark for its transport is as high, so that one
+# answer holds about twice this at most, whatever its client does.
+HIGH_WATER = 64 << 10
+
+
+class ResponseSink:
+    """Collects bytes and sends them as one HTTP chunk per ``drain``; the first one sends the headers too.
+
+    ``headers`` is asked when they are sent, because some are only known then. ``started`` is True from that moment on:
+    errors can't change the status any more.
+    """
+
+    def __init__(self, request: Request, content_type: str, headers: Callable[[], Mapping[str, str]]) -> None:
+        self._request = request
+        self._content_type = content_type
+        self._headers = headers
+        self._response: BaseHTTPResponse | None = None
+        self.started = False
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._lock = asyncio.Lock()
+        self.last_sent = asyncio.get_running_loop().time()
+
+    @property
+    def busy(self) -> bool:
+        """True while bytes are being sent or wait for a slow client."""
+        return self._lock.locked()
+
+    def write(self, data: bytes) -> bool:
+        """See ``core.stream.Sink``."""
+        if data:
+            self._parts.append(data)
+            self._size += len(data)
+        return self._size < HIGH_WATER
+
+    async def drain(self) -> None:
+        """Send what was written; returns when the transport can take more. Raises ConnectionError."""
+        if self._parts:
+            await self._send(end=False)
+
+    async def finish(self) -> None:
+        """Send what was written and end the body. Raises ConnectionError."""
+        await self._send(end=True)
+
+    async def _send(self, *, end: bool) -> None:
+        async with self._lock:
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._size = 0
+            self.started = True
+            try:
+                if self._response is None:
+                    self._response = await self._request.respond(
+                        status=200, headers=dict(self._headers()), content_type=self._content_type
+                    )
+                await self._response.send(data, end_stream=end)
+            except RequestCancelled:
+                raise ConnectionResetError("the client has closed the connection") from None
+            self.last_sent = asyncio.get_running_loop().time()

@@ -1,0 +1,154 @@
+"""One streamed answer: events to bytes to the client, one write per engine batch (spec api-and-ops 1.6).
+
+Until the first byte is out an error is an ordinary HTTP error; after it, it is the dialect's error event and no end
+marker follows. The first byte may also be a keep-alive, when the first token takes long.
+"""
+
+import asyncio
+from typing import cast
+
+from sanic import Request
+
+from smg.api.dialect import Dialect, Meta, StreamEncoder
+from smg.api.keepalive import KeepAlive
+from smg.api.sink import ResponseSink
+from smg.core import clock
+from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
+from smg.core.events import Event, Failure
+from smg.core.request import GenerationRequest
+from smg.pipeline.generation import Generation
+from smg.pipeline.interrupt import Interrupt
+from smg.pipeline.services import Services
+
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+LAST_WORD_SECS = 5.0
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class NoDecoder:
+    """Stands in for the tokenizer while the model is not known yet."""
+
+    size = 0
+
+    def token_bytes(self, token: int) -> bytes:
+        return b""
+
+    def first_bytes(self, token: int) -> bytes:
+        return b""
+
+    def is_special(self, token: int) -> bool:
+        return False
+
+
+class Stream:
+    """Runs one streamed generation to its end; the caller closes the generation."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        request: Request,
+        ctx: RequestContext,
+        services: Services,
+        decoded: GenerationRequest,
+        generation: Generation,
+    ) -> None:
+        self._dialect = dialect
+        self._request = request
+        self._ctx = ctx
+        self._decoded = decoded
+        self._generation = generation
+        self._encoder: StreamEncoder | None = None
+        self._interrupt = Interrupt(ctx)
+        self._sink = ResponseSink(request, EVENT_STREAM, lambda: _HEADERS | worker_header(services, ctx))
+        self._created = clock.created()
+
+    async def run(self) -> None:
+        """Serve the stream.
+
+        Raises:
+            GatewayError: nothing has been sent; the error may still be the whole answer.
+            ConnectionError: the client has gone, or takes nothing any more.
+        """
+        keepalive = KeepAlive(self._sink, lambda: self._any_encoder().keepalive())
+        try:
+            if await self._start(keepalive):
+                await self._relay()
+            keepalive.stop()
+            await self._deliver(end=True)
+        finally:
+            keepalive.stop()
+            self._interrupt.close()
+
+    async def _start(self, keepalive: KeepAlive) -> bool:
+        """Wait for the first batch; False when that failed after a keep-alive had already begun the answer."""
+        try:
+            await self._generation.start()
+        except GatewayError as error:
+            keepalive.stop()
+            if not self._sink.started:
+                raise
+            self._sink.write(self._any_encoder().failure(error))
+            return False
+        decoder = self._generation.decoder
+        meta = Meta(self._decoded, self._generation.model, self._created, decoder)
+        self._encoder = self._dialect.encoder(self._ctx, meta)
+        return True
+
+    async def _relay(self) -> None:
+        encoder = self._any_encoder()
+        self._generation.direct(self._sink, encoder)
+        self._sink.write(encoder.preamble())
+        async for events in self._generation:
+            whole = self._write(encoder, events)
+            if not self._generation.done:
+                await self._deliver()
+            elif whole:
+                # Goes out together with the last batch.
+                self._sink.write(encoder.closing())
+
+    def _write(self, encoder: StreamEncoder, events: list[Event]) -> bool:
+        """Encode one batch; False when it ends in a Failure."""
+        last = events[-1] if events else None
+        if not isinstance(last, Failure):
+            self._sink.write(encoder.events(events))
+            return True
+        self._sink.write(encoder.events(events[:-1]))
+        error = GatewayError(
+            last.code, last.message, status=last.status, retry_after=last.retry_after, param=last.param
+        )
+        self._sink.write(encoder.failure(error))
+        return False
+
+    async def _deliver(self, *, end: bool = False) -> None:
+        """Send what was written, unless the request is cancelled while the client does not read."""
+        send = self._sink.finish() if end else self._sink.drain()
+        try:
+            if self._ctx.cancel:
+                # The last word of a cancelled stream; it usually fits into the transport's buffer.
+                await asyncio.wait_for(send, LAST_WORD_SECS)
+            else:
+                await self._interrupt.run(send)
+        except (GatewayError, TimeoutError):
+            transport(self._request).abort()
+            raise ConnectionAbortedError("the client does not read its answer") from None
+
+    def _any_encoder(self) -> StreamEncoder:
+        """The encoder; before the model is known, one that can only encode keep-alives and failures."""
+        if self._encoder is None:
+            meta = Meta(self._decoded, self._decoded.model, self._created, NoDecoder())
+            return self._dialect.encoder(self._ctx, meta)
+        return self._encoder
+
+
+def transport(request: Request) -> asyncio.Transport:
+    """The connection of ``request``; Sanic's own type for it leaves out half of what it can do."""
+    return cast("asyncio.Transport", request.transport)
+
+
+def worker_header(services: Services, ctx: RequestContext) -> dict[str, str]:
+    """``x-smg-worker`` with the chosen worker's id, where the operator has opted in."""
+    worker = ctx.notes.get("worker")
+    if worker is None or not services.settings.telemetry.worker_header:
+        return {}
+    return {"x-smg-worker": worker}

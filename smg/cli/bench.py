@@ -1,0 +1,149 @@
+"""``smg-bench``: measure parts of the gateway (``micro``) or a running server (``load``)."""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from smg._version import __version__
+
+MICRO = Path(__file__).resolve().parents[2] / "benchmarks" / "micro"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the command line."""
+    out = argparse.ArgumentParser(prog="smg-bench", description="Benchmarks of smg-server.")
+    out.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = out.add_subparsers(dest="command", required=True)
+
+    micro = commands.add_parser("micro", help="time the inner parts, one by one (from a checkout)")
+    micro.add_argument("--json", action="store_true", help="print one JSON object")
+    micro.add_argument("-k", metavar="EXPRESSION", help="only the benchmarks that match, as pytest's -k")
+
+    load = commands.add_parser("load", help="send chat completions to an OpenAI-compatible server")
+    load.add_argument("--url", default="http://127.0.0.1:30000", help="server, without /v1 (default: %(default)s)")
+    load.add_argument("--model", default="", help="model name; default: the first one the server lists")
+    load.add_argument("--api-key", default=os.environ.get("SMG_API_KEY", ""), help="key to send; default: $SMG_API_KEY")
+    load.add_argument("--concurrency", type=_positive, default=8, help="requests at a time (default: %(default)s)")
+    load.add_argument("--requests", type=_positive, default=64, help="requests that count (default: %(default)s)")
+    load.add_argument("--warmup", type=_count, default=0, help="requests sent before them (default: %(default)s)")
+    load.add_argument(
+        "--prompt-tokens", type=_positive, default=64, help="approximate prompt length (default: %(default)s)"
+    )
+    load.add_argument("--max-tokens", type=_positive, default=64, help="longest answer (default: %(default)s)")
+    load.add_argument("--temperature", type=float, default=0.0, help="sampling temperature (default: %(default)s)")
+    load.add_argument("--ignore-eos", action="store_true", help="always generate --max-tokens (an extension)")
+    load.add_argument(
+        "--stream", action=argparse.BooleanOptionalAction, default=True, help="stream the answers (default: yes)"
+    )
+    load.add_argument("--timeout", type=float, default=600.0, help="seconds one request may take")
+    load.add_argument("--pid", type=_positive, help="also measure this process and all it started (same machine)")
+    load.add_argument("--json", action="store_true", help="print one JSON object")
+    return out
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+class _Stats(msgspec.Struct):
+    """Of pytest-benchmark's report, what we print; times in seconds."""
+
+    median: float
+    mean: float
+    stddev: float
+    rounds: int
+
+
+class _Benchmark(msgspec.Struct):
+    name: str
+    stats: _Stats
+    extra_info: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+class _Benchmarks(msgspec.Struct):
+    benchmarks: list[_Benchmark]
+
+
+def micro(json: bool, match: str | None, folder: Path = MICRO) -> int:
+    """Run the benchmarks of ``folder`` by pytest-benchmark; returns the exit status."""
+    if not folder.is_dir():
+        print(f"smg-bench: {folder} does not exist; the micro benchmarks need a checkout", file=sys.stderr)
+        return 2
+    command = [sys.executable, "-m", "pytest", str(folder), "--benchmark-only", "--tb=short"]
+    command += ["-k", match] if match else []
+    if not json:
+        columns = "--benchmark-columns=median,mean,stddev,rounds"
+        return subprocess.run([*command, columns], cwd=folder.parents[1], check=False).returncode
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "report.json"
+        done = subprocess.run(
+            [*command, "-q", f"--benchmark-json={out}"],
+            cwd=folder.parents[1],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if done.returncode != 0:
+            print(done.stdout, file=sys.stderr)
+            return done.returncode
+        report = msgspec.json.decode(out.read_bytes(), type=_Benchmarks)
+    print(msgspec.json.encode({item.name: _figures(item) for item in report.benchmarks}).decode())
+    return 0
+
+
+def _figures(item: _Benchmark) -> dict[str, float]:
+    """Microseconds per call, and per unit where the benchmark says how many units a call has (``per_token``: 512)."""
+    out = {"median_us": item.stats.median * 1e6, "mean_us": item.stats.mean * 1e6, "stddev_us": item.stats.stddev * 1e6}
+    out |= {f"median_us_{unit}": item.stats.median * 1e6 / count for unit, count in item.extra_info.items()}
+    return {name: round(value, 4) for name, value in out.items()} | {"rounds": item.stats.rounds}
+
+
+def load(given: argparse.Namespace) -> int:
+    """Run the load generator; returns 0 when every answer was complete, else 1, or 2 when it could not begin."""
+    try:
+        from smg.cli import load as generator
+        from smg.cli.load_report import text
+    except ModuleNotFoundError as error:
+        print(f"smg-bench: {error.name} is missing; install smg-server[bench]", file=sys.stderr)
+        return 2
+    names = {field.name for field in msgspec.structs.fields(generator.Plan)}
+    plan = generator.Plan(**{name: value for name, value in vars(given).items() if name in names})
+    plan = msgspec.structs.replace(plan, url=plan.url.rstrip("/").removesuffix("/v1"))
+    try:
+        report = asyncio.run(generator.run(plan))
+    except generator.LoadError as error:
+        print(f"smg-bench: {error}", file=sys.stderr)
+        return 2
+    print(msgspec.json.encode(report).decode() if given.json else text(report))
+    return 0 if report.completed == report.requests else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    given = parser().parse_args(arguments)
+    with contextlib.suppress(KeyboardInterrupt):
+        return micro(given.json, given.k) if given.command == "micro" else load(given)
+    return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""One choice of a running generation: its row of the StreamTable, its parsing chain and its end."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from smg.core.batch import TokenBatch, TokenLogprobs
+from smg.core.errors import GatewayError
+from smg.core.events import Event, Finish
+from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable
+from smg.pipeline.stops import Stops
+
+
+class Parsing(Protocol):
+    """The part of ``parsing.chain.Chain`` a choice uses."""
+
+    plain: bool
+
+    def feed(self, output: RowOutput) -> list[Event]: ...
+
+    def finish(self, reason: str, matched: int | str | None) -> list[Event]: ...
+
+
+class Choice:
+    """Feeds one choice's batches through its row and chain (it is the row's Tap).
+
+    A choice is *over* once nothing more goes to the client (its Finish is due), and *ended* once the engine has said
+    so too. ``tokens`` counts the output ids the client's usage includes.
+    """
+
+    def __init__(self, table: StreamTable, spec: RowSpec, decoder: Decoder, chain: Parsing, stops: Stops) -> None:
+        self.index = spec.choice
+        self.over = False
+        self.ended = False
+        self.overrun = False
+        self.tokens = 0
+        self.reasoning_tokens = 0
+        self.spec_accepted_tokens = 0
+        self.spec_draft_tokens = 0
+        self._chain = chain
+        self._stops = stops
+        self._table = table
+        self._direct = False
+        self._reason = ""
+        self._matched: int | str | None = None
+        self._unknown_stop = False
+        self._reported = False
+        self._events: list[Event] = []
+        self._row: int | None = table.open(spec, decoder, self)
+
+    @property
+    def plain(self) -> bool:
+        """True when no parser needs to see the text."""
+        return self._chain.plain
+
+    @property
+    def runs_on(self) -> bool:
+        """True when the choice is over but the engine goes on with it, not knowing what stopped it."""
+        return self.over and not self.ended and (self._unknown_stop or self.overrun)
+
+    def direct(self, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
+        """Send the text straight to ``sink``; from now on events only tell of the end."""
+        assert self._row is not None
+        self._direct = True
+        self._table.direct(self._row, sink, template, counter)
+
+    def on_output(self, row: int, output: RowOutput) -> None:
+        """The row's Tap: new text, or the row's own stop."""
+        if output.stopped and not self.over:
+            self.over = True
+            self._reason = "stop"
+            self._matched = output.matched
+            # A stop string that is one token has been sent to the engine, which ends on it by itself.
+            known = bool(output.ids) and output.ids[-1] in self._stops.strings
+            self._unknown_stop = isinstance(output.matched, str) and not known
+        if not self._direct:
+            self.tokens += len(output.ids)
+            self._events += self._chain.feed(output)
+
+    def feed(self, batch: TokenBatch) -> list[Event]:
+        """Take one batch; returns what the client gets for it, its Finish excepted (see ``finish``).
+
+        Raises:
+            GatewayError: ``worker_stream_failed`` when the engine gave the choice up.
+        """
+        self.reasoning_tokens = max(self.reasoning_tokens, batch.reasoning_tokens)
+        self.spec_accepted_tokens = max(self.spec_accepted_tokens, batch.spec_accepted_tokens)
+        self.spec_draft_tokens = max(self.spec_draft_tokens, batch.spec_draft_tokens)
+        if self.over:
+            self.overrun = self.overrun or (bool(batch.ids) and batch.finish is None)
+        elif batch.ids or batch.logprobs:
+            self._feed_row(batch.ids, batch.logprobs)
+        if batch.finish in ("abort", "error"):
+            raise GatewayError("worker_stream_failed", "the engine gave the generation up", worker_fault=True)
+        if batch.finish is not None:
+            self.end(batch.finish, batch.matched_stop)
+        return self._take()
+
+    def end(self, reason: str, matched: int | str | None = None) -> None:
+        """The engine has ended the choice. A stop that the row found comes first, also one in its last held text."""
+        self.ended = True
+        if not self.over:
+            self._flush()
+        if self.over:
+            if self._matched is None and reason == "stop":
+                self._matched = matched
+            return
+        self.over = True
+        self._reason = reason
+        self._matched = matched
+
+    def finish(self) -> list[Event]:
+        """What is due once the choice is over: held text of its parsers, then Finish. Empty before and after."""
+        if not self.over or self._reported:
+            return []
+        self._reported = True
+        events = self._take() + self._chain.finish(self._reason, self._stops.matched(self._matched))
+        self.close()
+        return events
+
+    def broken(self) -> list[Event]:
+        """Text that was still held when the stream broke; no Finish is invented for it."""
+        if self._reported or self.over:
+            return []
+        self._flush()
+        held = self._take() + self._chain.finish("abort", None)
+        return [event for event in held if not isinstance(event, Finish)]
+
+    def close(self) -> None:
+        """Close the row. Idempotent."""
+        if self._row is not None:
+            row, self._row = self._row, None
+            if self._direct:
+                self.tokens = len(self._table.ids(row))
+            self._table.close(row)
+
+    def _feed_row(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> None:
+        assert self._row is not None
+        self._table.feed(self._row, ids, logprobs)
+
+    def _flush(self) -> None:
+        assert self._row is not None
+        self._table.finish(self._row)
+
+    def _take(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events

@@ -1,0 +1,61 @@
+"""What the model's record adds to a request: room for tokens, default sampling (spec text-pipeline 7.2, 17)."""
+
+from msgspec.structs import replace
+
+from smg.core.errors import GatewayError
+from smg.core.request import GenerationRequest, Limits, MediaPart, Sampling
+from smg.fleet.records import ModelRecord
+
+
+def fit(model: ModelRecord, limits: Limits, prompt: int) -> Limits:
+    """Resolve ``limits`` for a prompt of ``prompt`` tokens: by default generation may fill the context.
+
+    Raises:
+        GatewayError: ``context_length_exceeded`` naming the numbers (field case MS-09).
+    """
+    context = model.context_length
+    if not context:
+        return limits
+    if prompt >= context:
+        raise GatewayError(
+            "context_length_exceeded",
+            f"this model's context length is {context} tokens, but the prompt alone has {prompt}",
+        )
+    if limits.max_tokens is None:
+        return Limits(context - prompt, min(limits.min_tokens, context - prompt))
+    if prompt + limits.max_tokens > context:
+        raise GatewayError(
+            "context_length_exceeded",
+            f"this model's context length is {context} tokens, but {prompt + limits.max_tokens} were requested: "
+            f"{prompt} in the prompt and {limits.max_tokens} for the completion",
+        )
+    return limits
+
+
+def with_defaults(model: ModelRecord, sampling: Sampling) -> Sampling:
+    """Fill what the client left out from the model's own defaults."""
+    defaults = model.default_sampling
+    omitted = {
+        name: int(defaults[name]) if name == "top_k" else defaults[name]
+        for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        if name in defaults and getattr(sampling, name) is None
+    }
+    return replace(sampling, **omitted) if omitted else sampling
+
+
+def refuse_media(request: GenerationRequest) -> None:
+    """Refuse images, audio, video and files rather than answer as if they had not been sent.
+
+    Raises:
+        GatewayError: ``unsupported_parameter`` naming the part.
+    """
+    for index, message in enumerate(request.messages):
+        if not isinstance(message.content, list):
+            continue
+        for number, part in enumerate(message.content):
+            if isinstance(part, MediaPart):
+                raise GatewayError(
+                    "unsupported_parameter",
+                    f"this model takes no {part.kind} input",
+                    param=f"messages[{index}].content[{number}]",
+                )

@@ -1,0 +1,69 @@
+"""What ends a choice, shared out between the engine and the gateway (spec text-pipeline 5).
+
+Stop strings stay here (an engine may have no tokenizer, field case TX-08), except that one which is a single token is
+also sent as an id: the engine then ends by itself and needs no abort.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from smg.core.request import StopRules
+from smg.core.stream import Decoder
+
+
+class Vocabulary(Protocol):
+    """The part of a tokenizer that stops need."""
+
+    @property
+    def eos_ids(self) -> Sequence[int]: ...
+
+    @property
+    def decoder(self) -> Decoder: ...
+
+    def token_id(self, text: str) -> int | None: ...
+
+
+class Stops(msgspec.Struct, frozen=True):
+    """``end_ids`` end a row and are hidden; ``engine_ids`` are sent to the engine; ``eos`` is the model's own end.
+
+    ``strings`` maps the ids of single-token stop strings back to what the client sent.
+    """
+
+    end_ids: frozenset[int]
+    engine_ids: tuple[int, ...]
+    eos: frozenset[int]
+    strings: dict[int, str]
+
+    def matched(self, stop: int | str | None) -> int | str | None:
+        """What the client is told for ``stop``, as a row or an engine reported it."""
+        if not isinstance(stop, int):
+            return stop
+        if stop in self.strings:
+            return self.strings[stop]
+        return None if stop in self.eos else stop
+
+
+def share_out(rules: StopRules, engine_eos: Iterable[int], vocabulary: Vocabulary) -> Stops:
+    """Decide who watches for what. ``engine_eos`` are the ids the engine is known to end on by itself."""
+    known = frozenset(engine_eos)
+    eos = frozenset() if rules.ignore_eos else known | frozenset(vocabulary.eos_ids)
+    strings: dict[int, str] = {}
+    special: set[int] = set()
+    for text in rules.strings:
+        token = vocabulary.token_id(text)
+        # A vocabulary spells tokens in its own way: "Ġ" names the token of a space, not of the letter.
+        if token is None or token in eos or vocabulary.decoder.token_bytes(token) != text.encode():
+            continue
+        strings[token] = text
+        if vocabulary.decoder.is_special(token):
+            # Its text may never appear in the output, so the row has to know the id.
+            special.add(token)
+    own = frozenset(rules.ids)
+    return Stops(
+        end_ids=eos | own | special,
+        engine_ids=tuple(sorted(own | (eos - known) | strings.keys())),
+        eos=eos - own,
+        strings={token: text for token, text in strings.items() if token not in own},
+    )

@@ -1,0 +1,43 @@
+"""Keys: how a client presents one, and whether it is one of ours (spec api-and-ops 5, case AU-01)."""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+
+
+def presented(headers: Mapping[str, str]) -> list[str]:
+    """The keys a request carries: ``Authorization: Bearer KEY`` (the scheme in any case) and ``x-api-key: KEY``."""
+    out = []
+    scheme, _, value = headers.get("authorization", "").strip().partition(" ")
+    if scheme.lower() == "bearer" and value.strip():
+        out.append(value.strip())
+    value = headers.get("x-api-key", "").strip()
+    if value:
+        out.append(value)
+    return out
+
+
+class KeySet:
+    """Configured keys, kept as SHA-256 digests only."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._digests = [_digest(key) for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    def match(self, key: str) -> str | None:
+        """Name of the configured key that ``key`` equals (safe to log), or None.
+
+        Takes the same time for every wrong key: digests have one length, and all of them are compared.
+        """
+        digest = _digest(key)
+        found: str | None = None
+        for own in self._digests:
+            if hmac.compare_digest(own, digest):
+                found = "key-" + own.hex()[:8]
+        return found
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,141 @@
+"""The Sanic application of a request worker: routes and layers, nothing else."""
+
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeAlias
+
+from sanic import Request, Sanic
+from sanic.application.state import ApplicationServerInfo
+from sanic.config import Config
+from sanic.http import Stage
+from sanic.http.constants import HTTP
+from sanic.response import HTTPResponse
+
+from smg.config import Settings
+from smg.security.access import Access, Gate
+from smg.server.active import ActiveRequests
+from smg.server.errors import DialectErrors, ErrorBody
+from smg.server.middleware import DISPATCH, ENDPOINT, Next, compose
+from smg.server.protocol import GatewayRequest, abort
+from smg.telemetry.metrics import Metrics
+
+log = logging.getLogger("smg.server")
+
+# Longer than the idle limits of common load balancers, so that they close first.
+KEEP_ALIVE_SECONDS = 120
+# Time for the request's head.
+HEAD_SECONDS = 60
+
+# Sanic wants its applications to have different names.
+_numbers = itertools.count()
+
+
+# ``handler(request, **parameters)``: an answer, or None when it has sent one itself.
+Handler: TypeAlias = Callable[..., Awaitable[HTTPResponse | None]]
+
+
+class AppServices(Protocol):
+    """What the application itself needs of the services that handlers use."""
+
+    metrics: Metrics
+    draining: bool
+
+
+class AppRoute(Protocol):
+    """A row of the route table."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def handler(self) -> Handler: ...
+    @property
+    def access(self) -> Access: ...
+
+
+def build_app(
+    services: AppServices, settings: Settings, routes: Sequence[AppRoute], error_body: ErrorBody
+) -> Sanic[Config, SimpleNamespace]:
+    """Build the application over ``services``.
+
+    Handlers find the RequestContext in ``request.ctx.smg`` and the services in ``request.app.ctx.services``.
+    ``app.ctx.active`` holds the requests that are being handled.
+    """
+    app: Sanic[Config, SimpleNamespace] = Sanic(
+        f"smg-{next(_numbers)}",
+        config=_config(settings),
+        error_handler=DialectErrors(error_body),
+        request_class=GatewayRequest,
+        configure_logging=False,
+    )
+    # Sanic leaves an empty alt-svc header in every answer unless it knows the versions of HTTP that are served.
+    app.state.server_info.append(ApplicationServerInfo(settings={"version": HTTP.VERSION_1}))
+    app.ctx.services = services
+    app.ctx.settings = settings
+    app.ctx.gate = Gate(settings.security)
+    app.ctx.active = ActiveRequests()
+    app.ctx.dispatch = compose(DISPATCH, _route)
+    for number, route in enumerate(routes):
+        # Load balancers probe with HEAD.
+        methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
+        app.add_route(
+            _endpoint(compose(ENDPOINT, _innermost(route.handler))),
+            route.path,
+            methods=methods,
+            name=f"route-{number}",
+            # The layers read the body, after they have let its sender in.
+            stream=True,
+            ctx_access=route.access,
+            ctx_template=route.path,
+        )
+    return app
+
+
+def _config(settings: Settings) -> Config:
+    return Config(
+        {
+            "ACCESS_LOG": False,
+            "AUTO_EXTEND": False,
+            "KEEP_ALIVE_TIMEOUT": KEEP_ALIVE_SECONDS,
+            "MOTD": False,
+            "REQUEST_MAX_SIZE": settings.server.max_payload_size,
+            "REQUEST_TIMEOUT": HEAD_SECONDS,
+            # Streams and buffered answers take as long as they take: deadlines are in the request's context.
+            "RESPONSE_TIMEOUT": float("inf"),
+            "WEBSOCKET_MAX_SIZE": 16 << 20,
+        },
+        env_prefix=None,
+    )
+
+
+async def _route(request: Request) -> None:
+    # Looked up each time: Sanic replaces the method by a faster one when it starts.
+    await request.app.handle_request(request)
+
+
+def _innermost(handler: Handler) -> Next:
+    async def call(request: Request) -> HTTPResponse | None:
+        return await handler(request, **request.match_info)
+
+    return call
+
+
+def _endpoint(layered: Next) -> Callable[..., Coroutine[Any, Any, HTTPResponse | None]]:
+    """What Sanic calls; the path's parameters reach the handler through ``request.match_info``."""
+
+    async def endpoint(request: Request, **_parameters: str) -> HTTPResponse | None:
+        try:
+            return await layered(request)
+        except Exception:
+            stream = request.stream
+            if stream is None or stream.stage is Stage.HANDLER:
+                raise
+            # A cut-off answer must not look complete: no last chunk, the connection just ends.
+            log.exception("a handler failed after its answer had begun")
+            abort(request)
+            return None
+
+    return endpoint

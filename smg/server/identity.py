@@ -1,0 +1,57 @@
+"""Who and what a request is: its id, its trace parent, its deadline (spec api-and-ops 2.1, case OB-01)."""
+
+import re
+from collections.abc import Mapping
+
+from smg.config.settings import ServerSettings
+from smg.core import clock, ids
+from smg.core.context import RequestContext, TraceParent
+
+# Values of the metrics' label ``endpoint`` (spec api-and-ops 6.1).
+ENDPOINTS = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+    "/v1/embeddings": "embeddings",
+    "/v1/classify": "classify",
+    "/v1/rerank": "rerank",
+    "/rerank": "rerank",
+    "/v1/audio/transcriptions": "audio_transcriptions",
+    "/generate": "generate",
+}
+
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+
+def request_id(headers: Mapping[str, str], names: tuple[str, ...], path: str) -> str:
+    """The client's own id from the first of ``names`` that is present and acceptable, else a new one."""
+    for name in names:
+        value = headers.get(name)
+        if ids.acceptable(value):
+            assert value is not None
+            return value
+    return ids.request_id(path)
+
+
+def trace_parent(headers: Mapping[str, str]) -> TraceParent | None:
+    """The W3C trace context of a request; None when there is none or it is malformed (then a trace starts here)."""
+    match = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    if match is None:
+        return None
+    version_00_with_more = match[0].startswith("00") and match[4] is not None
+    if version_00_with_more:
+        return None
+    return TraceParent(match[1], match[2], match[3], headers.get("tracestate", ""))
+
+
+def context_of(headers: Mapping[str, str], path: str, settings: ServerSettings) -> RequestContext:
+    """The context of a request that has just arrived."""
+    now = clock.monotonic()
+    return RequestContext(
+        request_id=request_id(headers, settings.request_id_headers, path),
+        endpoint=ENDPOINTS.get(path, "other"),
+        deadline=now + settings.request_timeout_secs,
+        trace=trace_parent(headers),
+        started=now,
+    )

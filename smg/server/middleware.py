@@ -1,0 +1,102 @@
+"""The layers around every handler, in order, as data (spec api-and-ops 1.1).
+
+``DISPATCH`` surrounds Sanic's routing, so unknown paths and wrong methods go through it too; ``ENDPOINT`` surrounds the
+handler of a known route. A body is read only after its sender has been let in.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from sanic import Request
+from sanic.response import HTTPResponse
+
+from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
+from smg.server.accounting import count, method_label, outcome, path_label, peer, record
+from smg.server.active import ActiveRequests
+from smg.server.identity import context_of
+from smg.server.protocol import resume_reading
+from smg.telemetry.logs import current_request
+from smg.telemetry.metrics import Metrics
+
+Next: TypeAlias = Callable[[Request], Awaitable[HTTPResponse | None]]
+Layer: TypeAlias = Callable[[Next, Request], Awaitable[HTTPResponse | None]]
+
+
+async def identify(nxt: Next, request: Request) -> HTTPResponse | None:
+    """Give the request its context, and keep it among the active ones until it is over."""
+    ctx = context_of(request.headers, request.path, request.app.ctx.settings.server)
+    request.ctx.smg = ctx
+    token = current_request.set(ctx.request_id)
+    active: ActiveRequests = request.app.ctx.active
+    active.add(request)
+    try:
+        return await nxt(request)
+    finally:
+        active.discard(request)
+        current_request.reset(token)
+
+
+async def account(nxt: Next, request: Request) -> HTTPResponse | None:
+    """Count the request, also while it runs."""
+    metrics: Metrics = request.app.ctx.services.metrics
+    metrics.http_requests_active.add()
+    try:
+        return await nxt(request)
+    finally:
+        metrics.http_requests_active.add(v=-1)
+        metrics.http_requests_total.inc(method_label(request), path_label(request))
+        count(metrics, request, request.ctx.smg, outcome(request))
+
+
+async def log_access(nxt: Next, request: Request) -> HTTPResponse | None:
+    """Write one record when it is over."""
+    try:
+        return await nxt(request)
+    finally:
+        record(request, request.ctx.smg, outcome(request))
+
+
+async def limit_body(nxt: Next, request: Request) -> HTTPResponse | None:
+    """Refuse a body that says it is too long before a byte of it is read; a chunked one is counted while it comes."""
+    limit: int = request.app.ctx.settings.server.max_payload_size
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise GatewayError("request_too_large", f"The body has {declared} bytes; {limit} are allowed.")
+    if request.stream is not None:
+        request.stream.request_max_size = limit
+    return await nxt(request)
+
+
+async def authenticate(nxt: Next, request: Request) -> HTTPResponse | None:
+    """Let in who may use the route, and note who it is."""
+    ctx: RequestContext = request.ctx.smg
+    assert request.route is not None
+    ctx.principal = request.app.ctx.gate.check(request.route.ctx.access, request.headers, peer(request))
+    return await nxt(request)
+
+
+async def read_body(nxt: Next, request: Request) -> HTTPResponse | None:
+    """Have the whole body before the handler starts."""
+    if request.stream is not None and request.stream.request_body:
+        ctx: RequestContext = request.ctx.smg
+        try:
+            async with asyncio.timeout(ctx.remaining()):
+                await request.receive_body()  # type: ignore[no-untyped-call]
+        except TimeoutError:
+            raise GatewayError("request_timeout", "The body did not arrive in time.") from None
+    resume_reading(request)
+    return await nxt(request)
+
+
+DISPATCH: tuple[Layer, ...] = (identify, account, log_access)
+ENDPOINT: tuple[Layer, ...] = (limit_body, authenticate, read_body)
+
+
+def compose(layers: Sequence[Layer], innermost: Next) -> Next:
+    """Put ``layers`` around ``innermost``, the first one outermost."""
+    for layer in reversed(layers):
+        innermost = partial(layer, innermost)
+    return innermost

@@ -1,0 +1,161 @@
+"""Metric families over integer cells: counters, gauges and histograms with labels.
+
+A series' key is its sample's name and label values, joined by NUL; ``page.py`` takes them apart again. Each process
+looks a series up once and then adds to its own cell, which is one atomic add.
+"""
+
+from bisect import bisect_left
+from typing import ClassVar, Literal, TypeAlias
+
+from smg.telemetry.cells import COUNTER, GAUGE, Cells
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+PREFIX = "smg_"
+# Distinct values of one label, per process; a client that invents values can't fill the table of series.
+LABEL_VALUES = 1024
+OTHER = "other"
+# Longest key the region takes; values of longer ones are cut.
+MAX_KEY = 240
+MICROSECONDS = 1_000_000
+# Number of the cell that holds a histogram's sum, beside those of its buckets (0 upwards).
+_SUM = -1
+
+# Seconds (spec api-and-ops 6.1).
+DURATION_BUCKETS = (
+    *(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 45.0, 60.0, 90.0, 120.0),
+    *(180.0, 240.0, 300.0, 480.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0, 5400.0, 7200.0),
+)
+LAG_BUCKETS = (0.0, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+def series_key(sample: str, values: tuple[str, ...]) -> bytes:
+    """The key of one series, at most MAX_KEY bytes. ``sample`` is the name as scraped, without a histogram's ``le``."""
+    parts = [value.replace("\0", "").encode("utf-8", "replace") for value in values]
+    key = b"\0".join([sample.encode(), *parts])
+    if len(key) > MAX_KEY:
+        room = (MAX_KEY - len(sample) - len(parts)) // len(parts)
+        key = b"\0".join([sample.encode(), *(part[:room].decode("utf-8", "ignore").encode() for part in parts)])
+    return key
+
+
+def split_key(key: bytes) -> tuple[str, tuple[str, ...]]:
+    """Take a key apart: (sample name, label values)."""
+    sample, *values = key.decode().split("\0")
+    return sample, tuple(values)
+
+
+class Family:
+    """What all families have: name (with prefix), help text, label names, and the way to a cell."""
+
+    kind: ClassVar[Kind]
+    cell_kind: ClassVar[int] = COUNTER
+
+    def __init__(self, cells: Cells, process: int, name: str, text: str, labels: tuple[str, ...] = ()) -> None:
+        self.name = PREFIX + name
+        self.text = text
+        self.labels = labels
+        self._cells = cells
+        self._process = process
+        self._seen: tuple[set[str], ...] = tuple(set() for _ in labels)
+
+    def _bounded(self, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Replace values beyond the limit by ``other``. Raises TypeError for a wrong number of labels."""
+        if len(values) != len(self.labels):
+            raise TypeError(f"{self.name} has the labels {self.labels}, not {len(values)} of them")
+        out = []
+        for seen, value in zip(self._seen, values, strict=True):
+            if value not in seen:
+                if len(seen) >= LABEL_VALUES:
+                    value = OTHER
+                seen.add(value)
+            out.append(value)
+        return tuple(out)
+
+    def _find(self, sample: str, values: tuple[str, ...]) -> int:
+        return self._cells.find_series(series_key(sample, values), self.cell_kind)
+
+
+class _Scalar(Family):
+    """A family with one cell per label set."""
+
+    def __init__(self, cells: Cells, process: int, name: str, text: str, labels: tuple[str, ...] = ()) -> None:
+        super().__init__(cells, process, name, text, labels)
+        self._index: dict[tuple[str, ...], int] = {}
+
+    def _cell(self, values: tuple[str, ...]) -> int:
+        index = self._index.get(values)
+        if index is None:
+            bounded = self._bounded(values)
+            index = self._index.get(bounded)
+            if index is None:
+                index = self._index[bounded] = self._find(self.name, bounded)
+        return index
+
+
+class Counter(_Scalar):
+    """Only goes up; what a dead process counted stays."""
+
+    kind = "counter"
+
+    def inc(self, *labels: str, amount: int = 1) -> None:
+        """Add ``amount`` (not negative) to the series of these label values."""
+        self._cells.cell_add(self._process, self._cell(labels), amount)
+
+
+class Gauge(_Scalar):
+    """This process's share of a present total; gone when the process dies."""
+
+    kind = "gauge"
+    cell_kind = GAUGE
+
+    def add(self, *labels: str, v: int = 1) -> None:
+        """Move the gauge by ``v``."""
+        self._cells.cell_add(self._process, self._cell(labels), v)
+
+    def set(self, *labels: str, v: int) -> None:
+        """Set this process's share to ``v``."""
+        self._cells.cell_set(self._process, self._cell(labels), v)
+
+
+class Histogram(Family):
+    """Durations in seconds. One counting cell per bucket that was ever hit, and their sum in microseconds.
+
+    Buckets do not overlap here; ``page.py`` adds them up to Prometheus' cumulative ones, so that one observation is
+    two atomic adds, not one per bucket. The label ``le`` of a cell is the bucket's number.
+    """
+
+    kind = "histogram"
+
+    def __init__(
+        self,
+        cells: Cells,
+        process: int,
+        name: str,
+        text: str,
+        labels: tuple[str, ...] = (),
+        buckets: tuple[float, ...] = DURATION_BUCKETS,
+    ) -> None:
+        super().__init__(cells, process, name, text, labels)
+        self.buckets = buckets
+        self._limits = [round(limit * MICROSECONDS) for limit in buckets]
+        self._index: dict[tuple[str, ...], dict[int, int]] = {}
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        """Record one duration (negative ones, from a stepped clock, count as 0)."""
+        amount = max(0, round(seconds * MICROSECONDS))
+        bucket = bisect_left(self._limits, amount)
+        index = self._index.get(labels)
+        if index is None:
+            index = self._index.setdefault(self._bounded(labels), {})
+        for cell, add in ((bucket, 1), (_SUM, amount)):
+            place = index.get(cell)
+            if place is None:
+                place = index[cell] = self._place(cell, labels)
+            self._cells.cell_add(self._process, place, add)
+
+    def _place(self, cell: int, labels: tuple[str, ...]) -> int:
+        bounded = self._bounded(labels)
+        if cell == _SUM:
+            return self._find(self.name + "_sum", bounded)
+        return self._find(self.name + "_bucket", (*bounded, str(cell)))

@@ -1,0 +1,66 @@
+"""All metric families of the gateway (spec api-and-ops 6.1). Adding one is one line here."""
+
+from smg.telemetry.cells import Cells
+from smg.telemetry.families import LAG_BUCKETS, Counter, Family, Gauge, Histogram
+
+
+class Metrics:
+    """The families, bound to the cells of one process (its row in the region).
+
+    ``path`` is a route's template, ``model`` a canonical model id, ``worker`` a worker's id: never what a client sent.
+    """
+
+    def __init__(self, cells: Cells, process: int) -> None:
+        self.cells = cells
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(cells, process, name, text, labels)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(cells, process, name, text, labels)
+
+        def histogram(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(cells, process, name, text, labels)
+
+        self.http_requests_total = counter("http_requests_total", "Requests received.", "method", "path")
+        self.http_request_duration_seconds = histogram(
+            "http_request_duration_seconds", "Time until the last byte of the answer.", "method", "path"
+        )
+        self.http_responses_total = counter(
+            "http_responses_total",
+            "Finished requests; status 499 when the client left first.",
+            *("path", "status_code", "error_code"),
+        )
+        self.http_connections_active = gauge("http_connections_active", "Open client connections.")
+        self.http_requests_active = gauge(
+            "http_requests_active", "HTTP requests of any kind, received and not yet answered in full."
+        )
+        self.router_requests_total = counter(
+            "router_requests_total", "Generations asked for.", "model", "endpoint", "streaming"
+        )
+        self.router_request_errors_total = counter(
+            "router_request_errors_total", "Generations that failed.", "model", "endpoint", "error_type"
+        )
+        self.router_ttft_seconds = histogram("router_ttft_seconds", "Time to first token.", "model", "endpoint")
+        self.router_tpot_seconds = histogram(
+            "router_tpot_seconds", "Mean time per output token after the first.", "model", "endpoint"
+        )
+        self.router_generation_duration_seconds = histogram(
+            "router_generation_duration_seconds", "Time of a whole generation.", "model", "endpoint"
+        )
+        self.router_tokens_total = counter("router_tokens_total", "Tokens.", "model", "endpoint", "token_type")
+        self.worker_selection_total = counter(
+            "worker_selection_total", "Times a worker was chosen.", "worker", "model", "policy"
+        )
+        self.worker_retries_total = counter(
+            "worker_retries_total", "Attempts after the first of a request.", "endpoint", "reason"
+        )
+        self.engine_aborts_total = counter("engine_aborts_total", "Generations an engine was told to stop.", "reason")
+        self.process_restarts_total = counter("process_restarts_total", "Gateway processes that were replaced.", "role")
+        self.event_loop_lag_seconds = Histogram(
+            cells, process, "event_loop_lag_seconds", "Delay of a timer on the event loop.", (), LAG_BUCKETS
+        )
+
+    def families(self) -> list[Family]:
+        """Every family, in the order of the page."""
+        return [value for value in vars(self).values() if isinstance(value, Family)]

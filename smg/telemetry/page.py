@@ -1,0 +1,100 @@
+"""The metrics page: every series of every process, in Prometheus' text format 0.0.4."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import generate_latest
+
+from smg.telemetry.families import MICROSECONDS, OTHER, PREFIX, Family, Histogram, split_key
+from smg.telemetry.metrics import Metrics
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class WorkerSample(msgspec.Struct, frozen=True):
+    """What the region knows of one registered worker: ``worker`` is its id, ``requests`` those in flight on it."""
+
+    worker: str
+    requests: int
+    healthy: bool
+
+
+def render(metrics: Metrics, workers: Sequence[WorkerSample] = (), inflight: int = 0) -> bytes:
+    """Render the page. Whichever process renders it, the page is the same.
+
+    Args:
+        metrics: any process's families; their cells hold the values of all processes.
+        workers: all registered workers. Series about any other worker are left out.
+        inflight: admitted generations of all processes.
+    """
+    page: bytes = generate_latest(_Collector(metrics, workers, inflight))
+    return page
+
+
+class _Collector:
+    """The one method that prometheus_client's writer asks of a registry."""
+
+    def __init__(self, metrics: Metrics, workers: Sequence[WorkerSample], inflight: int) -> None:
+        self._metrics = metrics
+        self._workers = workers
+        self._inflight = inflight
+
+    def collect(self) -> Iterator[Any]:
+        samples: dict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
+        for key, _, value in self._metrics.cells.read_series():
+            name, values = split_key(key)
+            samples[name][values] = value
+        known = {sample.worker for sample in self._workers} | {OTHER}
+        for family in self._metrics.families():
+            yield _family(family, samples, known)
+        yield GaugeMetricFamily(f"{PREFIX}requests_inflight", "Admitted generations in flight.", self._inflight)
+        yield from self._of_workers()
+
+    def _of_workers(self) -> Iterator[Any]:
+        active = GaugeMetricFamily(
+            f"{PREFIX}worker_requests_active", "Requests in flight on a worker.", None, ["worker"]
+        )
+        health = GaugeMetricFamily(f"{PREFIX}worker_health", "1 when the worker takes requests.", None, ["worker"])
+        for sample in self._workers:
+            active.add_metric([sample.worker], sample.requests)
+            health.add_metric([sample.worker], int(sample.healthy))
+        yield active
+        yield health
+
+
+def _family(family: Family, samples: dict[str, dict[tuple[str, ...], int]], known: set[str]) -> Any:
+    about = family.labels.index("worker") if "worker" in family.labels else None
+
+    def current(values: tuple[str, ...]) -> bool:
+        return len(values) == len(family.labels) and (about is None or values[about] in known)
+
+    labels = list(family.labels)
+    if isinstance(family, Histogram):
+        return _histogram(family, samples, labels)
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    out = kind(family.name, family.text, labels=labels)
+    for values, value in samples[family.name].items():
+        if current(values):
+            out.add_metric(list(values), value)
+    return out
+
+
+def _histogram(family: Histogram, samples: dict[str, dict[tuple[str, ...], int]], labels: list[str]) -> Any:
+    out = HistogramMetricFamily(family.name, family.text, labels=labels)
+    counts: dict[tuple[str, ...], dict[int, int]] = defaultdict(dict)
+    for values, count in samples[family.name + "_bucket"].items():
+        counts[values[:-1]][int(values[-1])] = count
+    for values, per_bucket in counts.items():
+        total = samples[family.name + "_sum"].get(values, 0)
+        out.add_metric(list(values), list(_cumulative(family.buckets, per_bucket)), total / MICROSECONDS)
+    return out
+
+
+def _cumulative(buckets: Iterable[float], counts: dict[int, int]) -> Iterator[tuple[str, int]]:
+    running = 0
+    for number, limit in enumerate([*buckets, float("inf")]):
+        running += counts.get(number, 0)
+        yield ("+Inf" if limit == float("inf") else f"{limit:g}"), running

@@ -1,0 +1,154 @@
+"""Models, health, metrics and admin routes over HTTP."""
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from smg.api.errors import error_body, owner
+from smg.api.routes import routes
+from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
+from smg.fleet.records import ModelRecord
+from tests.api.serving import serving
+from tests.pipeline.fakes import end, text, world
+
+
+class FakeControl:
+    def __init__(self, **answers) -> None:
+        self._answers = answers
+
+    async def call(self, op, **arguments):
+        return self._answers[op]
+
+
+@pytest.fixture
+def place():
+    return world({"w1": [[[text("a"), end()]]], "w2": [[]]}, model="org/qwen", context_length=64)
+
+
+async def get(place, path, **query):
+    async with (
+        serving(place.services) as url,
+        aiohttp.ClientSession() as http,
+        http.get(URL(url + path, encoded=True).update_query(query)) as response,
+    ):
+        kind = response.content_type
+        return response.status, await (response.json() if kind == "application/json" else response.text())
+
+
+class TestModels:
+    async def test_RO_01_each_model_once(self, place):
+        place.fleet.snapshot().models.append(ModelRecord("llama", aliases=["big"], created=3))
+        status, body = await get(place, "/v1/models")
+        assert status == 200
+        assert body == {
+            "object": "list",
+            "data": [
+                {"id": "org/qwen", "object": "model", "created": 7, "owned_by": "smg", "max_model_len": 64},
+                {"id": "llama", "object": "model", "created": 3, "owned_by": "smg"},
+            ],
+        }
+
+    @pytest.mark.parametrize("path", ["org/qwen", "org%2Fqwen"])
+    async def test_one_model_whose_id_has_a_slash(self, place, path):
+        status, body = await get(place, f"/v1/models/{path}")
+        assert (status, body["id"]) == (200, "org/qwen")
+
+    async def test_an_alias_leads_to_its_model(self, place):
+        place.fleet.snapshot().models.append(ModelRecord("llama", aliases=["big"]))
+        assert (await get(place, "/v1/models/big"))[1]["id"] == "llama"
+
+    async def test_an_unknown_model_is_404(self, place):
+        status, body = await get(place, "/v1/models/nope")
+        assert (status, body["error"]["code"]) == (404, "model_not_found")
+
+    async def test_no_model_is_an_empty_list(self):
+        nothing = world({})
+        nothing.fleet.snapshot().models.clear()
+        assert (await get(nothing, "/v1/models"))[1] == {"object": "list", "data": []}
+
+
+class TestHealth:
+    @pytest.mark.parametrize("path", ["/health", "/liveness"])
+    async def test_alive_also_while_draining(self, place, path):
+        place.services.draining = True
+        assert await get(place, path) == (200, "OK")
+
+    async def test_ready(self, place):
+        place.fleet.set("w2", "failed")
+        assert await get(place, "/readiness") == (200, {"status": "ready", "healthy_workers": 1, "total_workers": 2})
+
+    async def test_not_ready_without_a_ready_worker(self, place):
+        for worker in ("w1", "w2"):
+            place.fleet.set(worker, "not_ready")
+        assert await get(place, "/readiness") == (
+            503,
+            {"status": "not ready", "reason": "insufficient healthy workers"},
+        )
+
+    async def test_not_ready_while_the_tokenizer_loads(self, place):
+        place.texts.loaded = False
+        assert (await get(place, "/readiness"))[1]["reason"] == "tokenizer not yet registered"
+
+    async def test_a_model_without_workers_does_not_make_ready(self, place):
+        place.texts.loaded = False
+        place.fleet.snapshot().models.append(ModelRecord("idle"))
+        assert (await get(place, "/readiness"))[0] == 503
+
+    async def test_draining_comes_first(self, place):
+        place.services.draining = True
+        assert await get(place, "/readiness") == (503, {"status": "not ready", "reason": "draining"})
+
+    async def test_metrics_show_workers(self, place):
+        place.fleet.region.inflight_add(1, 0, 3, 0)
+        place.fleet.set("w2", "failed")
+        status, body = await get(place, "/metrics")
+        assert status == 200
+        assert 'smg_worker_requests_active{worker="w1"} 3.0' in body
+        assert 'smg_worker_health{worker="w2"} 0.0' in body
+
+
+class TestAdmin:
+    WORKERS = ({"id": "w1", "models": ["a"]}, {"id": "w2", "models": ["b"]})
+
+    async def test_workers(self, place):
+        place.services.control = FakeControl(list={"workers": list(self.WORKERS)})
+        assert await get(place, "/workers") == (200, {"workers": list(self.WORKERS), "total": 2})
+        assert (await get(place, "/workers", model="b"))[1] == {"workers": [self.WORKERS[1]], "total": 1}
+
+    async def test_loads(self, place):
+        place.services.control = FakeControl(loads={"w1": {"running": 2}})
+        assert await get(place, "/get_loads") == (200, {"workers": [{"worker": "w1", "running": 2}]})
+
+    @pytest.mark.parametrize("path", ["/workers", "/get_loads"])
+    async def test_without_control_it_is_a_503(self, place, path):
+        status, body = await get(place, path)
+        assert (status, body["error"]["code"]) == (503, "overloaded")
+
+
+def test_who_may_call_what():
+    access = {(route.method, route.path): route.access for route in routes()}
+    assert access == {
+        ("POST", "/v1/chat/completions"): "data",
+        ("GET", "/v1/models"): "data",
+        ("GET", "/v1/models/<model:path>"): "data",
+        ("GET", "/health"): "public",
+        ("GET", "/liveness"): "public",
+        ("GET", "/readiness"): "public",
+        ("GET", "/metrics"): "public",
+        ("GET", "/workers"): "admin",
+        ("GET", "/get_loads"): "admin",
+    }
+
+
+def test_a_path_belongs_to_the_dialect_it_is_below():
+    assert owner("/v1/chat/completions").name == "openai_chat"
+    assert owner("/v1/chat/completions/x").name == "openai_chat"
+    assert owner("/v1/chat/completionsx") is None
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/nowhere"])
+def test_an_error_body_has_openai_s_shape_by_default(path):
+    body, kind = error_body(path, RequestContext("r"), GatewayError("not_found", "no such path"))
+    assert kind == "application/json"
+    assert body == (b'{"error":{"message":"no such path","type":"not_found_error","param":null,"code":"not_found"}}')

@@ -1,0 +1,1 @@
+"""The real gateway, the real engine, real clients."""

@@ -1,0 +1,1 @@
+"""What happens when things die, stall or leave."""

@@ -1,0 +1,61 @@
+"""Clients that leave (case RL-04): the engine stops, nothing leaks."""
+
+import asyncio
+import random
+
+import httpx
+import pytest
+
+from tests.gateway import Gateway, body, running, settings, wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    with running(settings(tmp_path_factory.mktemp("state"), "--embedded-engine", "--workers", "2")) as started:
+        yield started
+
+
+def idle(gateway: Gateway) -> bool:
+    return (
+        gateway.engine_running() == 0
+        and gateway.metric("smg_requests_inflight") == 0
+        and gateway.metric("smg_worker_requests_active") == 0
+    )
+
+
+async def leave_stream(client: httpx.AsyncClient, url: str, lines: int) -> str:
+    """Read some lines of a stream, then close the connection (or read all when it ends before)."""
+    seen = 0
+    async with client.stream("POST", url, content=body(stream=True, max_tokens=200)) as response:
+        assert response.status_code == 200
+        async for line in response.aiter_lines():
+            seen += bool(line)
+            if line == "data: [DONE]":
+                return "complete"
+            if seen >= lines:
+                return "left"
+    return "cut"
+
+
+async def test_64_streams_with_random_disconnects_leave_nothing_behind(gateway: Gateway):
+    draw = random.Random(20)
+    url = gateway.url + "/v1/chat/completions"
+    limits = httpx.Limits(max_connections=80)
+    async with httpx.AsyncClient(timeout=100, limits=limits) as client:
+        ends = await asyncio.gather(*(leave_stream(client, url, draw.choice([1, 2, 5, 20, 10_000])) for _ in range(64)))
+    assert "cut" not in ends
+    assert ends.count("left") > 30
+    await asyncio.to_thread(wait_for, lambda: idle(gateway), 5, "engine and gateway idle after 64 streams")
+
+
+@pytest.mark.parametrize("extra", [{}, {"n": 1, "logprobs": False}])
+async def test_rl_04_a_buffered_request_whose_client_leaves_is_aborted(gateway: Gateway, extra):
+    url = gateway.url + "/v1/chat/completions"
+    async with httpx.AsyncClient() as client:
+        with pytest.raises(httpx.ReadTimeout):
+            await client.post(url, content=body(max_tokens=1500, ignore_eos=True, **extra), timeout=0.5)
+    took = await asyncio.to_thread(wait_for, lambda: idle(gateway), 5, "idle after a buffered request was left")
+    assert took < 5
+    assert gateway.metric("smg_engine_aborts_total") >= 1

@@ -1,0 +1,112 @@
+"""A running gateway for tests: started like a user would, watched like an operator would."""
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import msgspec
+from openai import AsyncOpenAI, OpenAI
+
+from smg import Server
+from smg.config import Settings, load
+from smg.server import RunningServer
+
+MODEL = "smollm2-135m-instruct"
+
+
+def settings(state: Path, *flags: str) -> Settings:
+    """Settings as the command line gives them, on a free port of loopback."""
+    fixed = ("--host", "127.0.0.1", "--port", "0", "--state-dir", str(state), "--shutdown-settle-secs", "0")
+    return load([*fixed, *flags], {})
+
+
+class Gateway:
+    """Handle on a running gateway."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.server = server
+        self.url = server.url
+        self.pid = server.pid
+
+    def client(self, **options: object) -> OpenAI:
+        return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **options)  # type: ignore[arg-type]
+
+    def async_client(self, **options: object) -> AsyncOpenAI:
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **options)  # type: ignore[arg-type]
+
+    def get(self, path: str) -> httpx.Response:
+        # One connection per call: with several workers the kernel may choose another one each time.
+        return httpx.get(self.url + path, timeout=10)
+
+    def metric(self, name: str) -> float:
+        """Sum of all series of one metric on the metrics page."""
+        lines = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics").text, re.MULTILINE)
+        return sum(map(float, lines))
+
+    def ready(self) -> bool:
+        try:
+            return self.get("/readiness").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def engine_running(self) -> int:
+        """Requests the engine itself says it works on."""
+        report = self.get("/get_loads").json()
+        return sum(worker["running"] + worker["waiting"] for worker in report["workers"])
+
+    def child(self, role: str) -> int:
+        """Process id of ``control``, ``worker-1`` … or ``engine``."""
+        for pid in children(self.pid):
+            if process_role(pid) == role:
+                return pid
+        raise LookupError(f"no {role} among {[process_role(pid) for pid in children(self.pid)]}")
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def process_role(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        if b"smg.cli.engine" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return "engine"
+        return Path(f"/proc/{pid}/comm").read_text().strip().removeprefix("smg-")
+    return ""
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> float:
+    """Wait until ``condition`` holds; returns the seconds it took, fails after ``seconds``."""
+    start = time.monotonic()
+    while not condition():
+        if time.monotonic() - start > seconds:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.05)
+    return time.monotonic() - start
+
+
+@contextlib.contextmanager
+def running(configured: Settings, ready: float = 60.0) -> Iterator[Gateway]:
+    """Start a gateway, wait until it is ready, and stop it afterwards."""
+    server = Server(configured).start()
+    try:
+        gateway = Gateway(server)
+        if ready:
+            server.ready(ready)
+        yield gateway
+    finally:
+        server.stop(timeout=20)
+    assert not os.path.exists(f"/proc/{gateway.pid}"), "the supervisor outlived its stop"
+
+
+def body(**extra: object) -> bytes:
+    """A small chat request."""
+    base: dict[str, object] = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Tell me about the sea."}],
+        "max_tokens": 64,
+    }
+    return msgspec.json.encode(base | extra)

@@ -1,0 +1,52 @@
+"""What a request's context takes from its headers (spec api-and-ops 2.1, case OB-01)."""
+
+import pytest
+
+from smg.config.settings import ServerSettings
+from smg.server.identity import context_of, trace_parent
+
+TRACE, SPAN = "3dac15ca145787138ee68247fda9258b", "892bf5320fe1ac06"
+
+
+def test_OB_01_the_trace_of_the_caller_goes_on():
+    trace = trace_parent({"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "x=1"})
+    assert (trace.trace_id, trace.span_id, trace.flags, trace.state) == (TRACE, SPAN, "01", "x=1")
+    assert trace.header() == f"00-{TRACE}-{SPAN}-01"
+    assert trace_parent({"traceparent": f"00-{TRACE}-{SPAN}-00"}).flags == "00"
+
+
+def test_OB_01_a_later_version_may_say_more():
+    assert trace_parent({"traceparent": f"cc-{TRACE}-{SPAN}-01-more"}).trace_id == TRACE
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "garbage",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}-01-more",
+        f"00-{TRACE}-{SPAN}",
+    ],
+)
+def test_OB_01_a_malformed_header_is_no_error(header):
+    assert trace_parent({"traceparent": header}) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "endpoint", "prefix"),
+    [
+        ("/v1/chat/completions", "chat", "chatcmpl-"),
+        ("/v1/messages", "messages", "msg_"),
+        ("/v1/embeddings", "embeddings", "req-"),
+        ("/workers", "other", "req-"),
+    ],
+)
+def test_the_path_tells_endpoint_and_prefix(path, endpoint, prefix):
+    ctx = context_of({}, path, ServerSettings(request_timeout_secs=60))
+    assert ctx.endpoint == endpoint
+    assert ctx.request_id.startswith(prefix)
+    assert 59 < ctx.remaining() <= 60
