@@ -45,7 +45,7 @@ def compile(sampling: Any, guide: Guide) -> Matcher:
 
 
 def schema(text: str) -> str:
-    """The JSON schema ``text`` with our white space. Raises ConstraintError when it is no schema."""
+    """The JSON schema ``text`` with our white space, unless it has its own (x-guidance). Raises ConstraintError when it is no schema."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -55,15 +55,8 @@ def schema(text: str) -> str:
     if value is True:
         value = {}
     if isinstance(value, dict):
-        value = {**value, "x-guidance": {**_SEPARATORS, **_own_separators(value)}}
+        value.setdefault("x-guidance", _SEPARATORS)
     return json.dumps(value)
-
-
-def _own_separators(value: dict[str, Any]) -> dict[str, Any]:
-    own = value.get("x-guidance", {})
-    if not isinstance(own, dict):
-        raise ConstraintError("x-guidance in the JSON schema is not an object")
-    return own
 
 
 def choice(choices: Any) -> str:
