@@ -45,7 +45,11 @@ def compile(sampling: Any, guide: Guide) -> Matcher:
 
 
 def schema(text: str) -> str:
-    """The JSON schema ``text`` with our white space, unless it has its own (x-guidance). Raises ConstraintError when it is no schema."""
+    """The JSON schema ``text`` with our white space, unless it names its own (x-guidance).
+
+    Raises:
+        ConstraintError: ``text`` is no schema.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

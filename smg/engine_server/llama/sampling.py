@@ -24,7 +24,7 @@ Ids: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 # Below this, vLLM takes the best token.
 _GREEDY = 1e-5
 # Weights relative to the best token's, down to which the few tokens that matter are looked for; then all are.
-_HEADS = (1e-2, 1e-4, 1e-7, 0.0)
+_HEADS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 0.0)
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +156,8 @@ def head(weights: Floats, enough: Callable[[Ids], bool]) -> Ids:
         ids = np.flatnonzero(weights >= limit)
         if enough(ids):
             break
-    return ids[np.lexsort((ids, -weights[ids]))]
+    # Stable, so that the lower id goes first.
+    return ids[np.argsort(-weights[ids], kind="stable")]
 
 
 class Candidates(msgspec.Struct, frozen=True):
