@@ -157,9 +157,9 @@ class GenerationRequest(msgspec.Struct):
 
     Exactly one of ``messages`` (chat), ``prompt_text``, ``prompt_ids`` and ``prompts`` is the input. ``prompts`` are
     several texts, or several lists of ids, each generated from by itself: choice ``i`` of prompt ``p`` has the index
-    ``p * n + i``. ``prompt_path`` is where the body has the prompt, for errors. ``suffix`` is the text that shall follow
-    the output. ``return_ids`` asks for token ids on the events. ``dialect`` and ``raw`` (the body as received) let raw
-    backends forward it. ``template_kwargs`` overlay the chat template's context. ``options``
+    ``p * n + i``. ``prompt_path`` is where the body has the prompt, for errors. ``suffix`` is to follow the output.
+    ``return_ids`` asks for token ids on the events. ``dialect`` and ``raw`` (the body as received) let raw backends
+    forward it. ``template_kwargs`` overlay the chat template's context. ``options``
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
     ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said.
     """

@@ -112,7 +112,7 @@ class Fanout:
 
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """As ``Generation.direct``, for all generations or none: they are alike."""
-        self._direct = all([part.direct(sink, encoder) for part in self._parts])
+        self._direct = all(part.direct(sink, encoder) for part in self._parts)
         return self._direct
 
     def __aiter__(self) -> "Fanout":
