@@ -60,7 +60,8 @@ class StreamEncoder(Protocol):
 class Dialect(Protocol):
     """One client API of generations.
 
-    ``body`` and ``reply`` are the wire types of its requests and of its buffered answers, for the OpenAPI document.
+    ``body`` and ``reply`` are the wire types of its requests and of its buffered answers (None: of no fixed type), for
+    the OpenAPI document.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Dialect(Protocol):
     @property
     def body(self) -> type[msgspec.Struct]: ...
     @property
-    def reply(self) -> type[msgspec.Struct] | None: ...
+    def reply(self) -> Any: ...
 
     def decode(self, body: bytes, headers: Mapping[str, str], ctx: RequestContext) -> GenerationRequest:
         """Decode and validate. Raises GatewayError (400) naming the field."""

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from smg.core.errors import GatewayError, bad_request
-from smg.core.request import Sampling, StopRules
+from smg.core.request import Limits, Sampling, StopRules
 from smg.core.wire import join
 
 MAX_STOPS = 4
@@ -141,10 +141,16 @@ def usage_options(body: OpenAIBody) -> UsageOptions:
     return UsageOptions(include, include and bool(options.continuous_usage_stats))
 
 
-def check_limits(most: int | None, least: int | None, path: str = "min_tokens") -> None:
-    """Check that ``least`` tokens fit into ``most``. Raises GatewayError."""
-    if least and most is not None and least > most:
+def limits(most: int | None, least: int | None, usual: int | None = None, path: str = "min_tokens") -> Limits:
+    """The limits of a choice; ``usual`` is what generates at most when the client names no limit.
+
+    Raises:
+        GatewayError: ``least``, which the body has at ``path``, does not fit into ``most``.
+    """
+    least = least or 0
+    if most is not None and least > most:
         raise bad_request(f"at least {least} tokens are more than the limit of {most}", path)
+    return Limits(most, least, None if usual is None else max(usual, least))
 
 
 def refuse(body: msgspec.Struct, names: tuple[str, ...]) -> None:

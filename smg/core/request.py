@@ -130,10 +130,11 @@ class StopRules(msgspec.Struct):
 
 
 class Limits(msgspec.Struct):
-    """``max_tokens`` None means up to the end of the context, 0 that only the prompt is looked at."""
+    """``max_tokens`` None means up to the end of the context, but at most ``usual``; 0 that only the prompt counts."""
 
     max_tokens: int | None = None
     min_tokens: int = 0
+    usual: int | None = None
 
 
 class Hints(msgspec.Struct, frozen=True):

@@ -8,11 +8,11 @@ from smg.api import prompts
 from smg.api.generate.types import DEFAULT_MAX_TOKENS, GenerateBody, SamplingParams
 from smg.api.hints import hints
 from smg.api.output_format import constraint
-from smg.api.sampling import check_limits, refuse, sampling, stop_rules
+from smg.api.sampling import limits, refuse, sampling, stop_rules
 from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
 from smg.core.ids import acceptable
-from smg.core.request import GenerationRequest, Limits, Logprobs
+from smg.core.request import GenerationRequest, Logprobs
 
 # Stop strings of one request.
 MAX_STOPS = 64
@@ -60,7 +60,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
             path=_PARAMS,
         ),
         stop=stop_rules(params, _PARAMS, MAX_STOPS),
-        limits=_limits(params),
+        limits=limits(params.max_new_tokens, params.min_new_tokens, DEFAULT_MAX_TOKENS, f"{_PARAMS}.min_new_tokens"),
         n=params.n or 1,
         stream=bool(wired.stream),
         logprobs=_logprobs(wired),
@@ -83,13 +83,6 @@ def _prompt(wired: GenerateBody) -> tuple[prompts.Texts | prompts.Ids, str]:
     if wired.text is None:
         raise bad_request("one of text and input_ids is needed", "text")
     return prompts.texts(wired.text, "text"), "text"
-
-
-def _limits(params: SamplingParams) -> Limits:
-    least = params.min_new_tokens or 0
-    check_limits(params.max_new_tokens, least, f"{_PARAMS}.min_new_tokens")
-    most = params.max_new_tokens if params.max_new_tokens is not None else max(DEFAULT_MAX_TOKENS, least)
-    return Limits(most, least)
 
 
 def _logprobs(wired: GenerateBody) -> Logprobs | None:

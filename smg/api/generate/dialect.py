@@ -21,7 +21,7 @@ class Generate:
     name = "generate"
     path = "/generate"
     body = GenerateBody
-    reply = Generated
+    reply = Generated | list[Generated]
 
     def decode(self, body: bytes, headers: Mapping[str, str], ctx: RequestContext) -> GenerationRequest:
         return decode(body, headers)

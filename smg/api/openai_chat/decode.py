@@ -10,10 +10,10 @@ from smg.api.openai_chat.rules import check, max_tokens
 from smg.api.openai_chat.tools import tool_choice, tools
 from smg.api.openai_chat.types import ChatBody
 from smg.api.output_format import constraint
-from smg.api.sampling import UsageOptions, sampling, stop_rules, usage_options
+from smg.api.sampling import UsageOptions, limits, sampling, stop_rules, usage_options
 from smg.core import wire
 from smg.core.errors import bad_request
-from smg.core.request import GenerationRequest, Limits, Logprobs
+from smg.core.request import GenerationRequest, Logprobs
 
 
 class ChatOptions(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         sampling=sampling(chat),
         constraint=constraint(regex=chat.regex, ebnf=chat.ebnf, response_format=chat.response_format),
         stop=stop_rules(chat),
-        limits=Limits(max_tokens(chat), chat.min_tokens or 0),
+        limits=limits(max_tokens(chat), chat.min_tokens),
         n=chat.n or 1,
         stream=bool(chat.stream),
         logprobs=Logprobs(chat.top_logprobs or 0) if chat.logprobs else None,

@@ -1,7 +1,7 @@
 """Rules between the fields of a chat request (spec api-and-ops 1.5; text-pipeline 17); limits are in the types."""
 
 from smg.api.openai_chat.types import ChatBody
-from smg.api.sampling import check_limits, refuse
+from smg.api.sampling import refuse
 from smg.core.errors import GatewayError, bad_request
 
 _UNSUPPORTED = ("lora_path", "return_hidden_states", "return_audio", "session_params")
@@ -12,7 +12,6 @@ def check(body: ChatBody) -> None:
     refuse(body, _UNSUPPORTED)
     if body.modalities and body.modalities != ["text"]:
         raise GatewayError("unsupported_parameter", "only text can be generated", param="modalities")
-    check_limits(max_tokens(body), body.min_tokens)
     if body.top_logprobs is not None and not body.logprobs:
         raise bad_request("top_logprobs needs logprobs to be true", "top_logprobs")
     if body.best_of is not None and body.best_of != (body.n or 1):

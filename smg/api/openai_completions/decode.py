@@ -8,10 +8,10 @@ from smg.api.hints import hints
 from smg.api.openai_completions.types import DEFAULT_MAX_TOKENS, CompletionBody
 from smg.api.output_format import constraint
 from smg.api.prompts import either, put
-from smg.api.sampling import UsageOptions, check_limits, refuse, sampling, stop_rules, usage_options
+from smg.api.sampling import UsageOptions, limits, refuse, sampling, stop_rules, usage_options
 from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
-from smg.core.request import GenerationRequest, Limits, Logprobs
+from smg.core.request import GenerationRequest, Logprobs
 
 _UNSUPPORTED = ("lora_path", "return_hidden_states", "session_params")
 
@@ -30,7 +30,6 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
     wired = wire.decode(body, CompletionBody)
     given = either(wired.prompt, "prompt")
     refuse(wired, _UNSUPPORTED)
-    check_limits(wired.max_tokens, wired.min_tokens)
     best_of = _best_of(wired)
     if wired.suffix and not _is_text(given):
         raise bad_request("suffix needs a prompt of text", "suffix")
@@ -47,7 +46,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
             response_format=wired.response_format,
         ),
         stop=stop_rules(wired),
-        limits=_limits(wired),
+        limits=limits(wired.max_tokens, wired.min_tokens, DEFAULT_MAX_TOKENS),
         n=best_of,
         stream=bool(wired.stream),
         logprobs=_logprobs(wired, best_of),
@@ -75,12 +74,6 @@ def _best_of(wired: CompletionBody) -> int:
     if wired.stream and wired.best_of > n:
         raise GatewayError("unsupported_parameter", "best_of cannot be combined with stream", param="best_of")
     return wired.best_of
-
-
-def _limits(wired: CompletionBody) -> Limits:
-    least = wired.min_tokens or 0
-    most = wired.max_tokens if wired.max_tokens is not None else max(DEFAULT_MAX_TOKENS, least)
-    return Limits(most, least)
 
 
 def _logprobs(wired: CompletionBody, best_of: int) -> Logprobs | None:
