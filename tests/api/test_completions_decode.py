@@ -92,7 +92,9 @@ class TestFields:
         assert completion(max_tokens=0).limits.max_tokens == 0
         assert completion(min_tokens=40).limits == Limits(None, 40, 40)
 
-    @pytest.mark.parametrize(("fields", "n"), [({}, 1), ({"n": 3}, 3), ({"best_of": 4}, 4), ({"n": 2, "best_of": 2}, 2)])
+    @pytest.mark.parametrize(
+        ("fields", "n"), [({}, 1), ({"n": 3}, 3), ({"best_of": 4}, 4), ({"n": 2, "best_of": 2}, 2)]
+    )
     def test_as_many_are_generated_as_the_best_are_chosen_of(self, fields, n):
         request = completion(**fields)
         assert (request.n, request.options.n) == (n, fields.get("n", 1))

@@ -1,6 +1,7 @@
 """Rows of log probabilities: which go out, and with what text."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -77,7 +78,7 @@ class TestStops:
     def test_however_the_engine_cuts_the_rows_are_the_same(self, cuts, visible):
         ids = mock.encode_text("né go ST STO STOP and more")
         places = [0, *sorted(cuts), len(ids)]
-        script = [[scored(ids[a:b])] for a, b in zip(places, places[1:], strict=False)]
+        script = [[scored(ids[a:b])] for a, b in pairwise(places)]
         events = asyncio.run(run([*script, [end()]], stop=StopRules(strings=("STOP",), visible=visible)))
         expected = "né go ST STO STOP" if visible else "né go ST STO "
         assert told(events) == mock.encode_text(expected)
