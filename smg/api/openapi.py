@@ -60,6 +60,10 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     kinds = [*types, ErrorBody]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     known = dict(zip(kinds, schemas, strict=True))
+    for kind in types:
+        # Absent and null are the same on the wire, so the types themselves cannot say what a body cannot do without.
+        if needs := getattr(kind, "needs", ()):
+            components[kind.__name__]["required"] = [*components[kind.__name__]["required"], *needs]
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         operation = _operation(route, known)
@@ -109,7 +113,7 @@ def _responses(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
     elif route.streams:
         success["content"] = {JSON: {"schema": {"type": "object"}}}
     if route.streams:
-        success["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        success["content"]["text/event-stream"] = {}
     if route.access == "public":
         return {"200": success, "503": {"description": "not ready"}}
     failure = {JSON: {"schema": known[ErrorBody]}}

@@ -1,14 +1,41 @@
 """Prompts that a client sends as text or as token ids, one or several (spec text-pipeline 12, 13)."""
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from smg.api.sampling import Token
+from msgspec import Meta
+
+from smg.api.sampling import INT32, Token
 from smg.core.errors import bad_request
 from smg.core.request import GenerationRequest
 from smg.core.wire import convert, kind_of
 
 # Prompts of one request, which all run at the same time.
 MAX_PROMPTS = 1024
+
+_TEXT = {"type": "string", "minLength": 1}
+_IDS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": INT32}}
+
+
+def _list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "maxItems": MAX_PROMPTS, "items": items}
+
+
+# Wire types of fields that hold prompts; what is in a list is looked at here, so that errors can name the place.
+TextPrompt: TypeAlias = Annotated[
+    str | list[Any],
+    Meta(description="a text or a list of texts", extra_json_schema={"oneOf": [_TEXT, _list_of(_TEXT)]}),
+]
+IdPrompt: TypeAlias = Annotated[
+    list[Any],
+    Meta(description="token ids, or a list of such lists", extra_json_schema={"oneOf": [_IDS, _list_of(_IDS)]}),
+]
+AnyPrompt: TypeAlias = Annotated[
+    str | list[Any],
+    Meta(
+        description="a text, token ids, or a list of either",
+        extra_json_schema={"oneOf": [_TEXT, _IDS, _list_of(_TEXT), _list_of(_IDS)]},
+    ),
+]
 
 Texts: TypeAlias = str | list[str]
 Ids: TypeAlias = list[int] | list[list[int]]

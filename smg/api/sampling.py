@@ -26,20 +26,43 @@ TopK: TypeAlias = Annotated[int, Meta(ge=-1, le=INT32, description="-1 for all, 
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=INT32)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1, le=INT32)]
 Token: TypeAlias = Annotated[int, Meta(ge=0, le=INT32, description="a token id")]
-Stop: TypeAlias = Annotated[str | list[str], Meta(description="strings that end the output, none empty")]
+Stop: TypeAlias = Annotated[
+    str | list[str],
+    Meta(
+        description="strings that end the output",
+        extra_json_schema={"minLength": 1, "items": {"type": "string", "minLength": 1}, "maxItems": MAX_STOPS},
+    ),
+]
 LogitBias: TypeAlias = Annotated[
     dict[str, float],
     Meta(
         description="token ids, as strings, and their bias",
-        extra_json_schema={"additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS}},
+        extra_json_schema={
+            "propertyNames": {"pattern": "^[0-9]{1,9}$"},
+            "additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS},
+        },
     ),
 ]
-Prompt: TypeAlias = Annotated[
-    str | list[Any],
+ResponseFormat: TypeAlias = Annotated[
+    Any,
     Meta(
-        description="a text, a list of texts, a list of token ids, or a list of lists of token ids",
-        extra_json_schema={"examples": ["Once upon a time", ["One", "Two"], [1, 2, 3]]},
+        description="the form of the output; json_schema has a name and a schema",
+        extra_json_schema={
+            "type": ["object", "null"],
+            "required": ["type"],
+            "properties": {
+                "type": {"enum": ["text", "json_object", "json_schema"]},
+                "json_schema": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {"name": {"type": "string", "minLength": 1}, "schema": {"type": "object"}},
+                },
+            },
+        },
     ),
+]
+Unsupported: TypeAlias = Annotated[
+    Any, Meta(description="not supported: refused unless empty", extra_json_schema={"enum": [None, False]})
 ]
 
 
@@ -86,10 +109,10 @@ class OpenAIBody(SamplingBody):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     min_tokens: Count | None = None
-    response_format: Any = None
-    lora_path: str | None = None
-    return_hidden_states: bool | None = None
-    session_params: Any = None
+    response_format: ResponseFormat = None
+    lora_path: Unsupported = None
+    return_hidden_states: Unsupported = None
+    session_params: Unsupported = None
     data_parallel_rank: Count | None = None
 
 

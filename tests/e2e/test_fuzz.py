@@ -41,12 +41,22 @@ def gateway(tmp_path_factory):
         yield started
 
 
+def known_model(case):
+    """Most requests are for the model there is: what comes after routing is to be tried too."""
+    if isinstance(case.body, dict) and isinstance(case.body.get("model"), str) and len(case.body["model"]) % 4:
+        case.body["model"] = "mock-model"
+    return case
+
+
+def requests(operation):
+    """Requests that fit the document, and about as many that don't."""
+    return st.one_of(*(operation.as_strategy(mode) for mode in GenerationMode)).map(known_model)
+
+
 def call(operation, gateway, examples: int) -> None:
-    """Send ``examples`` requests that fit the document and as many that don't."""
-    made_up = st.one_of(*(operation.as_strategy(mode) for mode in GenerationMode))
 
     @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    @given(case=made_up)
+    @given(case=requests(operation))
     def one(case):
         case.call_and_validate(base_url=gateway.url, checks=CHECKS, timeout=20)
 

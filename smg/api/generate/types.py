@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from smg.api.sampling import Count, SamplingBody
+from smg.api.prompts import IdPrompt, TextPrompt
+from smg.api.sampling import Count, SamplingBody, Unsupported
 
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
@@ -24,8 +25,8 @@ class SamplingParams(SamplingBody):
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     json_schema: str | dict[str, Any] | None = None
     structural_tag: str | None = None
-    stop_regex: Any = None
-    custom_params: Any = None
+    stop_regex: Unsupported = None
+    custom_params: Unsupported = None
 
 
 class GenerateBody(msgspec.Struct):
@@ -35,8 +36,8 @@ class GenerateBody(msgspec.Struct):
     ``stream_output`` ``incremental`` makes frames carry only what is new.
     """
 
-    text: str | list[Any] | None = None
-    input_ids: list[Any] | None = None
+    text: TextPrompt | None = None
+    input_ids: IdPrompt | None = None
     sampling_params: SamplingParams | None = None
     model: str | None = None
     stream: bool | None = None
@@ -48,19 +49,19 @@ class GenerateBody(msgspec.Struct):
     return_text_in_logprobs: bool | None = None
     data_parallel_rank: Count | None = None
 
-    token_ids_logprob: Any = None
-    input_embeds: Any = None
-    image_data: Any = None
-    video_data: Any = None
-    audio_data: Any = None
-    lora_path: Any = None
-    lora_id: Any = None
-    custom_logit_processor: Any = None
-    return_hidden_states: Any = None
-    session_params: Any = None
-    bootstrap_host: Any = None
-    bootstrap_port: Any = None
-    bootstrap_room: Any = None
+    token_ids_logprob: Unsupported = None
+    input_embeds: Unsupported = None
+    image_data: Unsupported = None
+    video_data: Unsupported = None
+    audio_data: Unsupported = None
+    lora_path: Unsupported = None
+    lora_id: Unsupported = None
+    custom_logit_processor: Unsupported = None
+    return_hidden_states: Unsupported = None
+    session_params: Unsupported = None
+    bootstrap_host: Unsupported = None
+    bootstrap_port: Unsupported = None
+    bootstrap_room: Unsupported = None
 
 
 class FinishReason(msgspec.Struct):

@@ -1,29 +1,93 @@
 """The wire types of a chat request: every field nullable, because null means absent; unknown fields are tolerated."""
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from smg.api.sampling import OpenAIBody, Positive
+from smg.api.sampling import OpenAIBody, Positive, Unsupported
 
 MAX_CHOICES = 10
 MAX_TOP_LOGPROBS = 20
+
+_TEXT_PART = {
+    "type": "object",
+    "required": ["type", "text"],
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+}
+_MEDIA_PART = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {"type": {"enum": ["image_url", "video_url", "audio_url", "input_audio"]}},
+}
+_CONTENT = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "minItems": 1, "items": {"anyOf": [_TEXT_PART, _MEDIA_PART]}},
+    ]
+}
+_TURN = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {"role": {"enum": ["system", "developer", "user", "tool"]}, "content": _CONTENT},
+}
+_ASSISTANT_TURN = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"const": "assistant"},
+        "content": {"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]},
+        "reasoning_content": {"type": ["string", "null"]},
+        "tool_calls": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["id", "type", "function"],
+                "properties": {
+                    "id": {"type": "string"},
+                    "type": {"const": "function"},
+                    "function": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}},
+                    },
+                },
+            },
+        },
+    },
+}
+_TOOL = {
+    "type": "object",
+    "required": ["type", "function"],
+    "properties": {
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "description": {"type": "string"},
+                "parameters": {"type": "object"},
+                "strict": {"type": "boolean"},
+            },
+        },
+    },
+}
 
 Turns: TypeAlias = Annotated[
     list[Any],
     Meta(
         description="the conversation so far",
+        extra_json_schema={"minItems": 1, "items": {"anyOf": [_TURN, _ASSISTANT_TURN]}},
+    ),
+]
+Tools: TypeAlias = Annotated[list[Any], Meta(description="what the model may call", extra_json_schema={"items": _TOOL})]
+ToolChoice: TypeAlias = Annotated[
+    Any,
+    Meta(
+        description="none, auto, required, or an object that names a tool or a subset",
         extra_json_schema={
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["role"],
-                "properties": {
-                    "role": {"enum": ["system", "developer", "user", "assistant", "tool", "function"]},
-                    "content": {"type": ["string", "array", "null"]},
-                },
-            },
+            "anyOf": [{"enum": ["none", "auto", "required", None]}, {"type": "object", "required": ["type"]}]
         },
     ),
 ]
@@ -36,14 +100,16 @@ class ChatBody(OpenAIBody):
     of what is wrong inside them.
     """
 
+    needs: ClassVar = ("messages",)
+
     messages: Turns | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     max_completion_tokens: Positive | None = None
     max_tokens: Positive | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    tools: list[Any] | None = None
-    tool_choice: Any = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
     functions: list[Any] | None = None
     function_call: Any = None
@@ -56,7 +122,7 @@ class ChatBody(OpenAIBody):
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
     best_of: int | None = None
-    return_audio: bool | None = None
+    return_audio: Unsupported = None
 
 
 class SystemMessage(msgspec.Struct):

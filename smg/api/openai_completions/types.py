@@ -1,12 +1,13 @@
 """The wire types of completions: the body, and the buffered answer."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from smg.api.openai_parts import UsageBody
-from smg.api.sampling import Count, OpenAIBody, Prompt
+from smg.api.prompts import AnyPrompt
+from smg.api.sampling import Count, OpenAIBody
 
 MAX_CHOICES = 128
 MAX_BEST_OF = 20
@@ -21,7 +22,9 @@ class CompletionBody(OpenAIBody):
     ``add_special_tokens`` false keeps the tokenizer from putting its BOS in front of a text prompt.
     """
 
-    prompt: Prompt | None = None
+    needs: ClassVar = ("prompt",)
+
+    prompt: AnyPrompt | None = None
     suffix: str | None = None
     max_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None

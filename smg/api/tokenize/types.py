@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from smg.api.openai_chat.types import Turns
+from smg.api.openai_chat.types import Tools, Turns
 
 
 def _one_or_several(kind: str) -> Meta:
@@ -29,7 +29,7 @@ class TokenizeBody(msgspec.Struct):
     messages: Turns | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
-    tools: list[Any] | None = None
+    tools: Tools | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
