@@ -58,10 +58,19 @@ class StreamEncoder(Protocol):
 
 
 class Dialect(Protocol):
-    """One client API of generations."""
+    """One client API of generations.
+
+    ``body`` and ``reply`` are the wire types of its requests and of its buffered answers (None: of no fixed type), for
+    the OpenAPI document.
+    """
 
     name: str
     path: str
+
+    @property
+    def body(self) -> type[msgspec.Struct]: ...
+    @property
+    def reply(self) -> Any: ...
 
     def decode(self, body: bytes, headers: Mapping[str, str], ctx: RequestContext) -> GenerationRequest:
         """Decode and validate. Raises GatewayError (400) naming the field."""

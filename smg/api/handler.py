@@ -17,7 +17,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
 from smg.pipeline.accumulator import Accumulator
-from smg.pipeline.generation import Generation
+from smg.pipeline.fanout import Generating, generate
 from smg.pipeline.services import Services
 
 Handler: TypeAlias = Callable[[Request], Awaitable[HTTPResponse | None]]
@@ -64,7 +64,7 @@ async def _handle(dialect: Dialect, request: Request, ctx: RequestContext, servi
     # Sanic stops reading while a large body waits in its buffer; unless it reads on, a disconnect goes unnoticed.
     transport(request).resume_reading()
     decoded = await _decode(dialect, request, ctx)
-    generation = Generation(services, ctx, decoded)
+    generation = generate(services, ctx, decoded)
     reason = "error"
     try:
         if decoded.stream:
@@ -93,11 +93,11 @@ async def _decode(dialect: Dialect, request: Request, ctx: RequestContext) -> Ge
 
 
 async def _buffered(
-    dialect: Dialect, ctx: RequestContext, services: Services, decoded: GenerationRequest, generation: Generation
+    dialect: Dialect, ctx: RequestContext, services: Services, decoded: GenerationRequest, generation: Generating
 ) -> HTTPResponse:
     await generation.start()
     meta = Meta(decoded, generation.model, clock.created(), generation.decoder)
-    accumulator = Accumulator(decoded.n)
+    accumulator = Accumulator(decoded.choices)
     async for events in generation:
         accumulator.feed(events)
     body = msgspec.json.encode(dialect.answer(ctx, meta, accumulator.finish()))

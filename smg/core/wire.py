@@ -39,7 +39,7 @@ def decode(body: bytes, kind: type[T]) -> T:
         # Rare path: be lenient about 100.0, or find out exactly what is wrong.
         pass
     value = loads(body)
-    return convert(_integral_floats(value), kind)
+    return convert(value, kind)
 
 
 def loads(body: bytes) -> Any:
@@ -65,6 +65,11 @@ def convert(value: Any, kind: type[T], path: str = "") -> T:
     """
     try:
         return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        # Rare path, as in ``decode``.
+        pass
+    try:
+        return msgspec.convert(_integral_floats(value), kind)
     except msgspec.ValidationError as error:
         text = str(error)
         found = _PATH.search(text)
@@ -106,7 +111,7 @@ class Union(Generic[T]):
         variant = self._variants.get(name)
         if variant is None:
             return Unknown(name, value)
-        return convert(_integral_floats(value), variant, path)
+        return convert(value, variant, path)
 
     def many(self, values: Any, path: str) -> list[T | Unknown]:
         """Convert a list of objects."""

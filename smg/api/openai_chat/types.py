@@ -1,68 +1,128 @@
 """The wire types of a chat request: every field nullable, because null means absent; unknown fields are tolerated."""
 
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
+from msgspec import Meta
+
+from smg.api.sampling import OpenAIBody, Positive, Unsupported
+
+MAX_CHOICES = 10
+MAX_TOP_LOGPROBS = 20
+
+_TEXT_PART = {
+    "type": "object",
+    "required": ["type", "text"],
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+}
+_MEDIA_PART = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {"type": {"enum": ["image_url", "video_url", "audio_url", "input_audio"]}},
+}
+_CONTENT = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "minItems": 1, "items": {"anyOf": [_TEXT_PART, _MEDIA_PART]}},
+    ]
+}
+_TURN = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {"role": {"enum": ["system", "developer", "user", "tool"]}, "content": _CONTENT},
+}
+_ASSISTANT_TURN = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"const": "assistant"},
+        "content": {"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]},
+        "reasoning_content": {"type": ["string", "null"]},
+        "tool_calls": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["id", "type", "function"],
+                "properties": {
+                    "id": {"type": "string"},
+                    "type": {"const": "function"},
+                    "function": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}},
+                    },
+                },
+            },
+        },
+    },
+}
+_TOOL = {
+    "type": "object",
+    "required": ["type", "function"],
+    "properties": {
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "description": {"type": "string"},
+                "parameters": {"type": "object"},
+                "strict": {"type": "boolean"},
+            },
+        },
+    },
+}
+
+Turns: TypeAlias = Annotated[
+    list[Any],
+    Meta(
+        description="the conversation so far",
+        extra_json_schema={"minItems": 1, "items": {"anyOf": [_TURN, _ASSISTANT_TURN]}},
+    ),
+]
+Tools: TypeAlias = Annotated[list[Any], Meta(description="what the model may call", extra_json_schema={"items": _TOOL})]
+ToolChoice: TypeAlias = Annotated[
+    Any,
+    Meta(
+        description="none, auto, required, or an object that names a tool or a subset",
+        extra_json_schema={
+            "anyOf": [{"enum": ["none", "auto", "required", None]}, {"type": "object", "required": ["type"]}]
+        },
+    ),
+]
 
 
-class StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
-
-
-class ChatBody(msgspec.Struct):
+class ChatBody(OpenAIBody):
     """The body of a chat request: OpenAI's fields, then the engines' extras.
 
     Unions (messages, tools, tool_choice, response_format) stay plain objects here; their own decoders know the path
     of what is wrong inside them.
     """
 
-    model: str | None = None
-    messages: list[Any] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    n: int | None = None
-    max_completion_tokens: int | None = None
-    max_tokens: int | None = None
-    stop: str | list[str] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    needs: ClassVar = ("messages",)
+
+    messages: Turns | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    max_completion_tokens: Positive | None = None
+    max_tokens: Positive | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
-    seed: int | None = None
-    response_format: Any = None
-    tools: list[Any] | None = None
-    tool_choice: Any = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
     functions: list[Any] | None = None
     function_call: Any = None
     reasoning_effort: str | int | float | None = None
     modalities: list[str] | None = None
 
-    top_k: int | None = None
-    min_p: float | None = None
-    min_tokens: int | None = None
-    repetition_penalty: float | None = None
-    sampling_seed: int | None = None
-    stop_token_ids: list[int] | None = None
-    no_stop_trim: bool | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
     separate_reasoning: bool | None = None
-    regex: str | None = None
-    ebnf: str | None = None
+    stream_reasoning: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
     best_of: int | None = None
-    lora_path: str | None = None
-    return_hidden_states: bool | None = None
-    return_audio: bool | None = None
-    session_params: Any = None
-    data_parallel_rank: int | None = None
+    return_audio: Unsupported = None
 
 
 class SystemMessage(msgspec.Struct):
@@ -175,21 +235,3 @@ class CustomDefinition(msgspec.Struct):
 
 class CustomTool(msgspec.Struct):
     custom: CustomDefinition
-
-
-class JsonSchema(msgspec.Struct):
-    name: str
-    schema: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class TextFormat(msgspec.Struct):
-    pass
-
-
-class JsonObjectFormat(msgspec.Struct):
-    pass
-
-
-class JsonSchemaFormat(msgspec.Struct):
-    json_schema: JsonSchema
