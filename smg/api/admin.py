@@ -6,17 +6,14 @@ import msgspec
 from sanic import Request
 from sanic.response import HTTPResponse
 
-from smg.api.errors import JSON, error_response
+from smg.api.errors import JSON
 from smg.core.errors import GatewayError
 from smg.pipeline.services import Services
 
 
 async def workers(request: Request) -> HTTPResponse:
     """``GET /workers``: every worker and its state; ``?model=`` keeps those that serve it."""
-    try:
-        found = (await _ask(request, "list"))["workers"]
-    except GatewayError as error:
-        return error_response(request.path, request.ctx.smg, error)
+    found = (await _ask(request, "list"))["workers"]
     model = request.args.get("model")
     if model:
         found = [worker for worker in found if model in worker["models"]]
@@ -25,10 +22,7 @@ async def workers(request: Request) -> HTTPResponse:
 
 async def loads(request: Request) -> HTTPResponse:
     """``GET /get_loads``: the engines' last load reports."""
-    try:
-        found = await _ask(request, "loads")
-    except GatewayError as error:
-        return error_response(request.path, request.ctx.smg, error)
+    found = await _ask(request, "loads")
     body = {"workers": [{"worker": worker, **load} for worker, load in found.items()]}
     return HTTPResponse(msgspec.json.encode(body), content_type=JSON)
 

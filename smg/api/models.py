@@ -7,7 +7,7 @@ import msgspec
 from sanic import Request
 from sanic.response import HTTPResponse
 
-from smg.api.errors import JSON, error_response
+from smg.api.errors import JSON
 from smg.core.errors import GatewayError
 from smg.fleet.records import ModelRecord
 
@@ -24,8 +24,7 @@ async def get_model(request: Request, model: str) -> HTTPResponse:
     name = unquote(model)
     record = request.app.ctx.services.view.snapshot().model(name)
     if record is None:
-        error = GatewayError("model_not_found", f"the model '{name}' does not exist", param="model")
-        return error_response(request.path, request.ctx.smg, error)
+        raise GatewayError("model_not_found", f"the model '{name}' does not exist", param="model")
     return HTTPResponse(msgspec.json.encode(_model(record)), content_type=JSON)
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from smg.api.dialect import Meta
+from smg.api.dialect import Endpoint, ErrorAnswer, Meta
+from smg.api.errors import openai_error
 from smg.api.openai_chat.answer import completion
 from smg.api.openai_chat.decode import ChatOptions, decode
 from smg.api.openai_chat.encode import ChatStream
 from smg.core.context import RequestContext
-from smg.core.errors import GatewayError, openai_shape
-from smg.core.ids import PREFIXES
+from smg.core.errors import GatewayError
+from smg.core.ids import response_id
 from smg.core.request import GenerationRequest
 from smg.pipeline.accumulator import Answer
 
@@ -18,9 +19,13 @@ class OpenAIChat:
     """OpenAI chat completions."""
 
     name = "openai_chat"
-    path = "/v1/chat/completions"
+    label = "chat"
+    id_prefix = "chatcmpl-"
+    routes = (Endpoint("/v1/chat/completions"),)
 
-    def decode(self, body: bytes, headers: Mapping[str, str], ctx: RequestContext) -> GenerationRequest:
+    def decode(
+        self, body: bytes, headers: Mapping[str, str], params: Mapping[str, str], ctx: RequestContext
+    ) -> GenerationRequest:
         return decode(body, headers)
 
     def encoder(self, ctx: RequestContext, meta: Meta) -> ChatStream:
@@ -31,10 +36,11 @@ class OpenAIChat:
         probs = meta.request.logprobs is not None
         return completion(self._id(ctx), meta.model, meta.created, answer, meta.decoder, probs=probs)
 
-    def error(self, ctx: RequestContext, error: GatewayError) -> Any:
-        return openai_shape(error)
+    def headers(self, ctx: RequestContext) -> Mapping[str, str]:
+        return {}
+
+    def error(self, ctx: RequestContext, error: GatewayError) -> ErrorAnswer:
+        return openai_error(error)
 
     def _id(self, ctx: RequestContext) -> str:
-        """The request id, which a client may have chosen itself, behind the prefix SDKs expect."""
-        prefix = PREFIXES[self.path]
-        return ctx.request_id if ctx.request_id.startswith(prefix) else prefix + ctx.request_id
+        return response_id(ctx.request_id, self.id_prefix)
