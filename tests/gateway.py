@@ -55,8 +55,9 @@ class Gateway:
 
     def engine_running(self) -> int:
         """Requests the engine itself says it works on."""
-        report = self.get("/get_loads").json()
-        return sum(worker["running"] + worker["waiting"] for worker in report["workers"])
+        workers = self.get("/get_loads").json()["workers"]
+        ranks = [rank for worker in workers for rank in worker.get("details", {}).get("loads", ())]
+        return sum(rank["num_running_reqs"] + rank["num_waiting_reqs"] for rank in ranks)
 
     def child(self, role: str) -> int:
         """Process id of ``control``, ``worker-1`` … or ``engine``."""

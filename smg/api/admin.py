@@ -2,33 +2,27 @@
 
 from typing import Any
 
-import msgspec
 from sanic import Request
-from sanic.response import HTTPResponse
 
-from smg.api.errors import JSON
 from smg.core.errors import GatewayError
 from smg.pipeline.services import Services
 
 
-async def workers(request: Request) -> HTTPResponse:
+async def workers(request: Request, services: Services) -> dict[str, Any]:
     """``GET /workers``: every worker and its state; ``?model=`` keeps those that serve it."""
-    found = (await _ask(request, "list"))["workers"]
+    found = (await _ask(services, "list"))["workers"]
     model = request.args.get("model")
     if model:
         found = [worker for worker in found if model in worker["models"]]
-    return HTTPResponse(msgspec.json.encode({"workers": found, "total": len(found)}), content_type=JSON)
+    return {"workers": found, "total": len(found)}
 
 
-async def loads(request: Request) -> HTTPResponse:
-    """``GET /get_loads``: the engines' last load reports."""
-    found = await _ask(request, "loads")
-    body = {"workers": [{"worker": worker, **load} for worker, load in found.items()]}
-    return HTTPResponse(msgspec.json.encode(body), content_type=JSON)
+async def loads(request: Request, services: Services) -> dict[str, Any]:
+    """``GET /get_loads`` and ``GET /loads``: the engines' last load reports, at most some seconds old."""
+    return {"workers": await _ask(services, "loads")}
 
 
-async def _ask(request: Request, op: str) -> Any:
-    services: Services = request.app.ctx.services
+async def _ask(services: Services, op: str) -> Any:
     if services.control is None:
         raise GatewayError("overloaded", "the control process is not reachable")
     return await services.control.call(op)

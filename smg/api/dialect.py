@@ -27,11 +27,18 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     Without a ``handler`` the route generates: its body goes through ``Dialect.decode``. A route with a handler of its
     own does something else (counts tokens, say), and shares the dialect's headers and errors.
+
+    The rest is for the OpenAPI document: one line of ``summary``, and the types of body, buffered answer and error
+    (None: of no fixed type; of errors: OpenAI's).
     """
 
     path: str
     method: str = "POST"
     handler: Handler | None = None
+    summary: str = ""
+    body: Any = None
+    reply: Any = None
+    failure: Any = None
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.request import GenerationRequest
 from smg.pipeline.accumulator import Accumulator
-from smg.pipeline.generation import Generation
+from smg.pipeline.fanout import Generating, generate
 from smg.pipeline.services import Services
 
 # Bodies above this many bytes are decoded in a thread, so that other streams do not wait for it.
@@ -63,7 +63,7 @@ async def _handle(
     # Sanic stops reading while a large body waits in its buffer; unless it reads on, a disconnect goes unnoticed.
     transport(request).resume_reading()
     decoded = await _decode(dialect, request, params, ctx)
-    generation = Generation(services, ctx, decoded)
+    generation = generate(services, ctx, decoded)
     reason = "error"
     try:
         if decoded.stream:
@@ -94,11 +94,11 @@ async def _decode(
 
 
 async def _buffered(
-    dialect: Dialect, ctx: RequestContext, services: Services, decoded: GenerationRequest, generation: Generation
+    dialect: Dialect, ctx: RequestContext, services: Services, decoded: GenerationRequest, generation: Generating
 ) -> HTTPResponse:
     await generation.start()
     meta = Meta(decoded, generation.model, clock.created(), generation.decoder, generation.usage)
-    accumulator = Accumulator(decoded.n)
+    accumulator = Accumulator(decoded.choices)
     async for events in generation:
         accumulator.feed(events)
     body = msgspec.json.encode(dialect.answer(ctx, meta, accumulator.finish()))

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from smg.core.batch import TokenLogprobs
 from smg.core.events import Usage
 from smg.core.stream import Decoder
@@ -11,19 +14,39 @@ from smg.core.stream import Decoder
 UNLIKELY = -9999.0
 
 
-def usage(counts: Usage) -> dict[str, Any]:
+class PromptTokensDetails(msgspec.Struct):
+    cached_tokens: int
+
+
+class CompletionTokensDetails(msgspec.Struct):
+    """Tokens of a draft model are told when there is one."""
+
+    reasoning_tokens: int
+    accepted_prediction_tokens: int | UnsetType = UNSET
+    rejected_prediction_tokens: int | UnsetType = UNSET
+
+
+class UsageBody(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+
+
+def usage(counts: Usage) -> UsageBody:
     """The ``usage`` object (spec text-pipeline 10)."""
-    details: dict[str, int] = {"reasoning_tokens": counts.reasoning_tokens}
+    details = CompletionTokensDetails(counts.reasoning_tokens)
     if counts.spec_draft_tokens:
-        details["accepted_prediction_tokens"] = counts.spec_accepted_tokens
-        details["rejected_prediction_tokens"] = counts.spec_draft_tokens - counts.spec_accepted_tokens
-    return {
-        "prompt_tokens": counts.prompt_tokens,
-        "completion_tokens": counts.completion_tokens,
-        "total_tokens": counts.prompt_tokens + counts.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": counts.cached_tokens},
-        "completion_tokens_details": details,
-    }
+        details.accepted_prediction_tokens = counts.spec_accepted_tokens
+        details.rejected_prediction_tokens = counts.spec_draft_tokens - counts.spec_accepted_tokens
+    return UsageBody(
+        counts.prompt_tokens,
+        counts.completion_tokens,
+        counts.prompt_tokens + counts.completion_tokens,
+        PromptTokensDetails(counts.cached_tokens),
+        details,
+    )
 
 
 def logprobs(rows: Sequence[TokenLogprobs], decoder: Decoder) -> dict[str, Any]:

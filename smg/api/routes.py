@@ -1,46 +1,18 @@
 """Every route of the gateway, for the server to register, and what it must know of a path before it is routed."""
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
 
-import msgspec
 from sanic import Request
 from sanic.response import HTTPResponse
 
-from smg.api import admin, health, models
-from smg.api.dialect import Dialect, Endpoint, Handler
+from smg.api import openapi
+from smg.api.dialect import Dialect, Endpoint
 from smg.api.errors import error_response
 from smg.api.handler import generation_handler, own_handler
+from smg.api.operations import OPERATIONS
+from smg.api.route import Route
 from smg.api.table import DIALECTS
 from smg.core.errors import GatewayError
-
-Access: TypeAlias = Literal["public", "data", "admin"]
-
-
-class Route(msgspec.Struct, frozen=True):
-    """One route in Sanic's path syntax.
-
-    ``access`` is who may call it: everybody, holders of an API key, or admins. ``dialect`` is whose headers and error
-    shape apply, None for OpenAI's.
-    """
-
-    method: str
-    path: str
-    handler: Handler
-    access: Access
-    dialect: Dialect | None = None
-
-
-OPERATIONS = (
-    Route("GET", "/v1/models", models.list_models, "data"),
-    Route("GET", "/v1/models/<model:path>", models.get_model, "data"),
-    Route("GET", "/health", health.alive, "public"),
-    Route("GET", "/liveness", health.alive, "public"),
-    Route("GET", "/readiness", health.readiness, "public"),
-    Route("GET", "/metrics", health.metrics, "public"),
-    Route("GET", "/workers", admin.workers, "admin"),
-    Route("GET", "/get_loads", admin.loads, "admin"),
-)
 
 
 class Api:
@@ -51,7 +23,9 @@ class Api:
 
     def __init__(self, dialects: Sequence[Dialect] = DIALECTS) -> None:
         generations = [_route(dialect, endpoint) for dialect in dialects for endpoint in dialect.routes]
-        self.routes: list[Route] = [*generations, *OPERATIONS]
+        table = [*generations, *OPERATIONS]
+        document = Route("GET", "/openapi.json", openapi.handler(table), "public", summary="This document")
+        self.routes: list[Route] = [*table, document]
         prefixes = {_prefix(endpoint.path): dialect for dialect in dialects for endpoint in dialect.routes}
         # The longest first: the first that fits is the owner.
         self._prefixes = sorted(prefixes.items(), key=lambda item: len(item[0]), reverse=True)
@@ -75,8 +49,20 @@ class Api:
 
 
 def _route(dialect: Dialect, endpoint: Endpoint) -> Route:
+    generates = endpoint.handler is None
     handler = generation_handler(dialect) if endpoint.handler is None else own_handler(dialect, endpoint.handler)
-    return Route(endpoint.method, endpoint.path, handler, "data", dialect)
+    return Route(
+        endpoint.method,
+        endpoint.path,
+        handler,
+        "data",
+        dialect,
+        summary=endpoint.summary,
+        body=endpoint.body,
+        reply=endpoint.reply,
+        failure=endpoint.failure,
+        streams=generates,
+    )
 
 
 def _prefix(path: str) -> str:

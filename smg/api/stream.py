@@ -17,7 +17,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Failure
 from smg.core.request import GenerationRequest
-from smg.pipeline.generation import Generation
+from smg.pipeline.fanout import Generating
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.services import Services
 
@@ -51,7 +51,7 @@ class Stream:
         ctx: RequestContext,
         services: Services,
         decoded: GenerationRequest,
-        generation: Generation,
+        generation: Generating,
     ) -> None:
         self._dialect = dialect
         self._request = request

@@ -14,6 +14,7 @@ from smg._native import region as table
 from smg._version import __version__
 from smg.control import frames
 from smg.core.errors import GatewayError
+from smg.fleet.loads import LoadReport
 from smg.fleet.records import STATUS_NAMES
 from smg.fleet.registry import Registry
 
@@ -80,7 +81,7 @@ class AdminServer:
 
 
 def operations(registry: Registry, region: table.Region) -> dict[str, Handler]:
-    """The operations: ``ping``, ``list`` (workers and models), ``loads`` (by worker id)."""
+    """The operations: ``ping``, ``list`` (workers and models), ``loads`` (of each worker)."""
 
     async def ping(_: dict[str, Any]) -> dict[str, Any]:
         return {"pid": os.getpid(), "version": __version__, "boot_id": region.boot_id}
@@ -99,19 +100,49 @@ def operations(registry: Registry, region: table.Region) -> dict[str, Handler]:
             "models": [msgspec.to_builtins(model) for model in registry.models],
         }
 
-    async def loads(_: dict[str, Any]) -> dict[str, Any]:
-        return {
-            worker.id: {
-                "running": region.worker_get(worker.slot, table.RUNNING),
-                "waiting": region.worker_get(worker.slot, table.WAITING),
-                "queued_tokens": region.worker_get(worker.slot, table.QUEUED_TOKENS),
-                "usage": region.worker_get(worker.slot, table.USAGE) / 1e6,
+    async def loads(_: dict[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {
+                "worker": worker.url,
+                "id": worker.id,
+                "worker_type": "regular",
                 "in_flight": region.inflight(worker.slot)[0],
+                **_load(registry.load(worker.id)),
             }
             for worker in registry.workers
-        }
+        ]
 
     return {"ping": ping, "list": list_fleet, "loads": loads}
+
+
+def _load(report: LoadReport | None) -> dict[str, Any]:
+    """One engine's load in the names of spec api-and-ops 1.10; -1 while it has told none."""
+    if report is None:
+        return {"load": -1}
+    return {
+        "load": sum(rank.used_tokens for rank in report.ranks),
+        "details": {
+            "timestamp": report.timestamp,
+            "dp_rank_count": len(report.ranks),
+            "loads": [
+                {
+                    "dp_rank": rank.dp_rank,
+                    "num_running_reqs": rank.running,
+                    "num_waiting_reqs": rank.waiting,
+                    "num_waiting_uncached_tokens": rank.queued_tokens,
+                    "num_total_reqs": rank.running + rank.waiting,
+                    "num_used_tokens": rank.used_tokens,
+                    "max_total_num_tokens": rank.max_tokens,
+                    "token_usage": rank.usage,
+                    "gen_throughput": rank.throughput,
+                    "cache_hit_rate": rank.cache_hit_rate,
+                    "utilization": rank.utilization,
+                    "max_running_requests": rank.max_running,
+                }
+                for rank in report.ranks
+            ],
+        },
+    }
 
 
 def _error(code: str, message: str) -> dict[str, Any]:

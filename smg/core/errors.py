@@ -15,6 +15,7 @@ STATUS: dict[str, int] = {
     "invalid_request": 400,
     "unsupported_parameter": 400,
     "missing_model": 400,
+    "tokenizer_not_found": 400,
     "empty_input": 400,
     "context_length_exceeded": 400,
     "process_messages_failed": 400,

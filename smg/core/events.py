@@ -74,6 +74,13 @@ class Annotation(msgspec.Struct, frozen=True):
     annotation: dict[str, Any]
 
 
+class PromptLogprobs(msgspec.Struct, frozen=True):
+    """Log probabilities of the choice's prompt, one row per prompt token; before the choice's first delta."""
+
+    choice: int
+    rows: tuple[TokenLogprobs, ...]
+
+
 class Finish(msgspec.Struct, frozen=True):
     """The choice is over: ``reason`` is ``stop``, ``length``, ``tool_calls`` or ``content_filter``.
 
@@ -86,9 +93,10 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Token counts of the whole request so far: the prompt once, outputs summed over the choices.
+    """Token counts of the whole request so far: each prompt once, outputs summed over the choices.
 
-    The last Usage before the end of the stream is the final one.
+    The last Usage before the end of the stream is the final one. ``parts`` has the counts of each prompt when the
+    request has several. ``weight_version`` names the weights, where the engine tells.
     """
 
     prompt_tokens: int = 0
@@ -97,6 +105,12 @@ class Usage(msgspec.Struct, frozen=True):
     reasoning_tokens: int = 0
     spec_accepted_tokens: int = 0
     spec_draft_tokens: int = 0
+    weight_version: str = ""
+    parts: "tuple[Usage, ...]" = ()
+
+    def part(self, number: int) -> "Usage":
+        """The counts of one prompt."""
+        return self.parts[number] if self.parts else self
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -118,6 +132,7 @@ Event: TypeAlias = (
     | ToolCallEnd
     | Refusal
     | Annotation
+    | PromptLogprobs
     | Finish
     | Usage
     | Failure

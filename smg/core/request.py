@@ -130,10 +130,11 @@ class StopRules(msgspec.Struct):
 
 
 class Limits(msgspec.Struct):
-    """``max_tokens`` None means up to the end of the context."""
+    """``max_tokens`` None means up to the end of the context, but at most ``usual``; 0 that only the prompt counts."""
 
     max_tokens: int | None = None
     min_tokens: int = 0
+    usual: int | None = None
 
 
 class Hints(msgspec.Struct, frozen=True):
@@ -155,8 +156,11 @@ class Logprobs(msgspec.Struct, frozen=True):
 class GenerationRequest(msgspec.Struct):
     """One generation, whatever dialect asked for it.
 
-    Exactly one of ``messages`` (chat), ``prompt_text`` and ``prompt_ids`` is the input. ``dialect`` and ``raw`` (the
-    body as received) let raw backends forward it. ``template_kwargs`` overlay the chat template's context. ``options``
+    Exactly one of ``messages`` (chat), ``prompt_text``, ``prompt_ids`` and ``prompts`` is the input. ``prompts`` are
+    several texts, or several lists of ids, each generated from by itself: choice ``i`` of prompt ``p`` has the index
+    ``p * n + i``. ``prompt_path`` is where the body has the prompt, for errors. ``suffix`` is to follow the output.
+    ``return_ids`` asks for token ids on the events. ``dialect`` and ``raw`` (the body as received) let raw backends
+    forward it. ``template_kwargs`` overlay the chat template's context. ``options``
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
     ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said.
     """
@@ -166,6 +170,10 @@ class GenerationRequest(msgspec.Struct):
     messages: list[Message] = msgspec.field(default_factory=list)
     prompt_text: str | None = None
     prompt_ids: list[int] | None = None
+    prompts: list[str] | list[list[int]] = msgspec.field(default_factory=list)
+    prompt_path: str = "prompt"
+    add_special_tokens: bool = True
+    suffix: str | None = None
     tools: list[Tool] = msgspec.field(default_factory=list)
     tool_choice: ToolChoice = ToolChoice()
     sampling: Sampling = msgspec.field(default_factory=Sampling)
@@ -175,6 +183,7 @@ class GenerationRequest(msgspec.Struct):
     n: int = 1
     stream: bool = False
     logprobs: Logprobs | None = None
+    return_ids: bool = False
     skip_special_tokens: bool = True
     continue_final_message: bool = False
     separate_reasoning: bool = True
@@ -184,3 +193,8 @@ class GenerationRequest(msgspec.Struct):
     hints: Hints = Hints()
     raw: bytes = b""
     options: Any = None
+
+    @property
+    def choices(self) -> int:
+        """Number of choices of the whole answer."""
+        return self.n * max(1, len(self.prompts))

@@ -53,7 +53,8 @@ class EngineLoad(msgspec.Struct, frozen=True):
     """One rank's load (spec engine-contract 2.9).
 
     ``usage`` is the share of the KV cache in use, 0 to 1. ``queued_tokens`` are prompt tokens of waiting requests that
-    the prefix cache does not have (0: none, or not told).
+    the prefix cache does not have (0: none, or not told). ``throughput`` is in generated tokens per second;
+    ``cache_hit_rate`` and ``utilization`` are shares; ``max_running`` is the engine's own limit on ``running``.
     """
 
     dp_rank: int = 0
@@ -63,6 +64,10 @@ class EngineLoad(msgspec.Struct, frozen=True):
     max_tokens: int = 0
     usage: float = 0.0
     queued_tokens: int = 0
+    throughput: float = 0.0
+    cache_hit_rate: float = 0.0
+    utilization: float = 0.0
+    max_running: int = 0
 
 
 class Decoder(Protocol):

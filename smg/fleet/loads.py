@@ -3,7 +3,10 @@
 import logging
 from collections.abc import Sequence
 
+import msgspec
+
 from smg._native import region as table
+from smg.core import clock
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineLoad
 from smg.engines.driver import GrpcDriver
@@ -14,16 +17,24 @@ log = logging.getLogger("smg.fleet")
 _MILLION = 1_000_000
 
 
-async def poll(region: table.Region, worker: WorkerRecord, driver: GrpcDriver) -> None:
+class LoadReport(msgspec.Struct, frozen=True):
+    """What one engine said last: its ranks, and the Unix time in seconds at which it did."""
+
+    timestamp: float
+    ranks: tuple[EngineLoad, ...]
+
+
+async def poll(region: table.Region, worker: WorkerRecord, driver: GrpcDriver) -> LoadReport | None:
     """Ask one engine and write what it says; a failed poll leaves the last values (probes judge the engine)."""
     if not driver.adapter.capabilities.loads:
-        return
+        return None
     try:
         ranks = await driver.loads()
     except GatewayError as error:
         log.debug("no loads", extra={"worker": worker.url, "error": error.detail})
-        return
+        return None
     write(region, worker.slot, ranks)
+    return LoadReport(clock.wall(), tuple(ranks))
 
 
 def write(region: table.Region, slot: int, ranks: Sequence[EngineLoad]) -> None:

@@ -99,9 +99,12 @@ class WorkerMonitor:
         while True:
             await asyncio.sleep(_LOADS_INTERVAL)
             if self._health.status == "ready" and self._driver is not None:
-                await loads.poll(self._region, self.worker, self._driver)
+                report = await loads.poll(self._region, self.worker, self._driver)
+                if report is not None:
+                    self._registry.report_load(self.worker.id, report)
             else:
                 loads.clear(self._region, self.worker.slot)
+                self._registry.report_load(self.worker.id, None)
 
     async def _step(self) -> None:
         """One probe and its consequences."""

@@ -13,6 +13,7 @@ from smg._native import region as table
 from smg.core import clock, ids
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
+from smg.fleet.loads import LoadReport
 from smg.fleet.models import derive
 from smg.fleet.records import STATUS_CODES, STATUS_NAMES, FleetSnapshot, ModelRecord, Status, WorkerRecord
 
@@ -25,6 +26,7 @@ class Registry:
     def __init__(self, region: table.Region) -> None:
         self._region = region
         self._infos: dict[str, EngineInfo] = {}
+        self._loads: dict[str, LoadReport] = {}
         self._configured: dict[str, dict[str, str]] = {}
         self.dirty = asyncio.Event()
         snapshot = _published(region)
@@ -53,6 +55,17 @@ class Registry:
     def info(self, worker_id: str) -> EngineInfo | None:
         """What the worker's engine told this control process, None until it did."""
         return self._infos.get(worker_id)
+
+    def load(self, worker_id: str) -> LoadReport | None:
+        """What the worker's engine said of its load last, None while it has not or is away."""
+        return self._loads.get(worker_id)
+
+    def report_load(self, worker_id: str, report: LoadReport | None) -> None:
+        """Keep what an engine said of its load; None forgets it."""
+        if report is None or worker_id not in self._workers:
+            self._loads.pop(worker_id, None)
+        else:
+            self._loads[worker_id] = report
 
     def add(
         self, url: str, *, labels: dict[str, str] | None = None, priority: int = 50, cost: float = 1.0
@@ -83,6 +96,7 @@ class Registry:
         if worker is None:
             return
         self._infos.pop(id, None)
+        self._loads.pop(id, None)
         self._configured.pop(id, None)
         self._derive()
         self.publish()

@@ -11,6 +11,7 @@ from smg.core.events import (
     Event,
     Failure,
     Finish,
+    PromptLogprobs,
     ReasoningDelta,
     Refusal,
     TextDelta,
@@ -32,7 +33,10 @@ class AnswerCall(msgspec.Struct):
 
 
 class AnswerChoice(msgspec.Struct):
-    """One choice. ``logprobs`` and ``ids`` are in token order, whatever the tokens became."""
+    """One choice. ``logprobs`` and ``ids`` are in token order, whatever the tokens became.
+
+    ``prompt_logprobs`` has a row per prompt token, when they were asked for.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -42,6 +46,7 @@ class AnswerChoice(msgspec.Struct):
     annotations: list[dict[str, object]] = msgspec.field(default_factory=list)
     logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     ids: list[int] = msgspec.field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     finish: Finish | None = None
 
 
@@ -101,6 +106,8 @@ class Accumulator:
                 choice.refusal += event.text
             case Annotation():
                 choice.annotations.append(event.annotation)
+            case PromptLogprobs():
+                choice.prompt_logprobs += event.rows
             case Finish():
                 choice.finish = event
 

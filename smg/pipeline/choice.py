@@ -7,6 +7,7 @@ from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Finish
 from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable
+from smg.pipeline.scored import Rows
 from smg.pipeline.stops import Stops
 
 
@@ -24,10 +25,21 @@ class Choice:
     """Feeds one choice's batches through its row and chain (it is the row's Tap).
 
     A choice is *over* once nothing more goes to the client (its Finish is due), and *ended* once the engine has said
-    so too. ``tokens`` counts the output ids the client's usage includes.
+    so too. ``tokens`` counts the output ids the client's usage includes. ``rows`` chooses log probabilities, where they
+    were asked for. With ``silent`` the output is thrown away, because only the prompt was asked about.
     """
 
-    def __init__(self, table: StreamTable, spec: RowSpec, decoder: Decoder, chain: Parsing, stops: Stops) -> None:
+    def __init__(
+        self,
+        table: StreamTable,
+        spec: RowSpec,
+        decoder: Decoder,
+        chain: Parsing,
+        stops: Stops,
+        rows: Rows | None = None,
+        *,
+        silent: bool = False,
+    ) -> None:
         self.index = spec.choice
         self.over = False
         self.ended = False
@@ -38,6 +50,9 @@ class Choice:
         self.spec_draft_tokens = 0
         self._chain = chain
         self._stops = stops
+        self._rows = rows
+        self._fed: Sequence[TokenLogprobs] = ()
+        self._silent = silent
         self._table = table
         self._direct = False
         self._reason = ""
@@ -72,6 +87,8 @@ class Choice:
             # A stop string that is one token has been sent to the engine, which ends on it by itself.
             known = bool(output.ids) and output.ids[-1] in self._stops.strings
             self._unknown_stop = isinstance(output.matched, str) and not known
+        if self._rows is not None:
+            output.logprobs = self._rows.take(output, self._fed)
         if not self._direct:
             self.tokens += len(output.ids)
             self._events += self._chain.feed(output)
@@ -87,7 +104,7 @@ class Choice:
         self.spec_draft_tokens = max(self.spec_draft_tokens, batch.spec_draft_tokens)
         if self.over:
             self.overrun = self.overrun or (bool(batch.ids) and batch.finish is None)
-        elif batch.ids or batch.logprobs:
+        elif (batch.ids or batch.logprobs) and not self._silent:
             self._feed_row(batch.ids, batch.logprobs)
         if batch.finish in ("abort", "error"):
             raise GatewayError("worker_stream_failed", "the engine gave the generation up", worker_fault=True)
@@ -105,8 +122,8 @@ class Choice:
                 self._matched = matched
             return
         self.over = True
-        self._reason = reason
-        self._matched = matched
+        self._reason = "length" if self._silent else reason
+        self._matched = None if self._silent else matched
 
     def finish(self) -> list[Event]:
         """What is due once the choice is over: held text of its parsers, then Finish. Empty before and after."""
@@ -135,6 +152,7 @@ class Choice:
 
     def _feed_row(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> None:
         assert self._row is not None
+        self._fed = logprobs or ()
         self._table.feed(self._row, ids, logprobs)
 
     def _flush(self) -> None:

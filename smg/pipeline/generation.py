@@ -1,4 +1,4 @@
-"""One generation, from a decoded request to its last event, on a ``tokens`` backend.
+"""One generation, from a decoded request with one prompt to its last event, on a ``tokens`` backend.
 
 ``start`` does everything that may still be answered with a plain HTTP error; iterating yields the events of one engine
 pull at a time; ``aclose`` gives everything back, whatever happened. Nothing is read from the engine while nobody
@@ -6,7 +6,11 @@ iterates, so a slow client pauses its own stream only.
 """
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch
@@ -14,7 +18,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Failure, Usage
 from smg.core.ids import dispatch_id
-from smg.core.request import GenerationRequest
+from smg.core.request import GenerationRequest, Limits
 from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
 from smg.fleet.records import ModelRecord
 from smg.parsing.base import Start
@@ -24,12 +28,15 @@ from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.limits import fit, refuse_media, with_defaults
+from smg.pipeline.prompt import PromptReport
+from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
 from smg.pipeline.stops import Stops, share_out
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
 from smg.routing.models import resolve
 from smg.routing.router import Query
+from smg.text.infill import infill
 from smg.text.prepare import Prepared, prepare
 from smg.text.registry import TextModel
 
@@ -45,22 +52,38 @@ class Templates(Protocol):
     def template(self, choice: int) -> ByteTemplate | None: ...
 
 
-class Generation:
-    """Life of one generation. Use: ``start``, maybe ``direct``, ``async for``, and always ``aclose``."""
+class _Plan(msgspec.Struct):
+    """What is known of a request before a worker is looked for."""
 
-    def __init__(self, services: Services, ctx: RequestContext, request: GenerationRequest) -> None:
+    model: ModelRecord
+    text: TextModel
+    prepared: Prepared
+    limits: Limits
+    stops: Stops
+
+
+class Generation:
+    """Life of one generation. Use: ``start``, maybe ``direct``, ``async for``, and always ``aclose``.
+
+    Its choices are numbered from ``first`` on. Who runs several generations for one client request calls ``prepare``
+    and ``dispatch`` instead of ``start``, with one admission for all in between.
+    """
+
+    def __init__(self, services: Services, ctx: RequestContext, request: GenerationRequest, first: int = 0) -> None:
         self.usage = Usage()
         self._services = services
         self._ctx = ctx
         self._request = request
+        self._first = first
         self._facts = Facts(services.metrics, ctx, streaming=request.stream)
         self._interrupt = Interrupt(ctx)
-        self._model: ModelRecord | None = None
-        self._text: TextModel | None = None
+        self._plan: _Plan | None = None
+        self._prompt = PromptReport() if request.logprobs is not None and request.logprobs.prompt else None
         self._admitted: AdmissionLease | None = None
         self._running: Running | None = None
         self._choices: list[Choice] = []
         self._cached = 0
+        self._weights = ""
         self._events: list[Event] = []
         self._direct = False
         self._source_over = False
@@ -70,10 +93,14 @@ class Generation:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
+    def _known(self) -> _Plan:
+        assert self._plan is not None, "prepare() comes first"
+        return self._plan
+
+    @property
     def model(self) -> str:
-        """Canonical id of the model, known after ``start``."""
-        assert self._model is not None
-        return self._model.id
+        """Canonical id of the model, known after ``prepare``."""
+        return self._known.model.id
 
     @property
     def done(self) -> bool:
@@ -82,9 +109,8 @@ class Generation:
 
     @property
     def decoder(self) -> Decoder:
-        """Id to bytes table of the model, known after ``start``."""
-        assert self._text is not None
-        return self._text.tokenizer.decoder
+        """Id to bytes table of the model, known after ``prepare``."""
+        return self._known.text.tokenizer.decoder
 
     async def start(self) -> None:
         """Resolve, prepare, admit, select, open, and wait for the first batch.
@@ -92,14 +118,22 @@ class Generation:
         Raises:
             GatewayError: whatever is wrong; nothing has been sent and everything is given back.
         """
+        await self.prepare()
+        await self._guard(self._admit())
+        await self.dispatch()
+
+    async def prepare(self) -> None:
+        """Find the model and turn the prompt into ids. Raises GatewayError, as ``start`` does."""
+        await self._guard(self._prepare())
+
+    async def dispatch(self) -> None:
+        """Find a worker and wait for the first batch. Raises GatewayError, as ``start`` does."""
+        await self._guard(self._dispatch())
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """Do ``work``; give everything back when it fails."""
         try:
-            self._arm()
-            self._model = resolve(self._services.view.snapshot(), self._request.model)
-            self._facts.model(self._model.id)
-            refuse_media(self._request)
-            self._text = await self._load(self._model)
-            prepared = await self._interrupt.run(prepare(self._text, self._request))
-            await self._run(self._model, self._text, prepared)
+            await work
         except GatewayError as error:
             self._facts.failed(error.code)
             await self.aclose("error")
@@ -116,19 +150,35 @@ class Generation:
             await self._interrupt.run(asyncio.wait({asyncio.wrap_future(load)}, timeout=LOAD_PATIENCE))
         return self._services.texts.get(model)
 
-    async def _run(self, model: ModelRecord, text: TextModel, prepared: Prepared) -> None:
+    async def _prepare(self) -> None:
+        self._arm()
         request = self._request
+        model = resolve(self._services.view.snapshot(), request.model)
+        self._facts.model(model.id)
+        refuse_media(request)
+        text = await self._load(model)
+        if request.suffix is not None and request.prompt_text is not None:
+            request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
+        prepared = await self._interrupt.run(prepare(text, request))
         limits = fit(model, request.limits, len(prepared.ids))
-        stops = share_out(request.stop, model.eos_ids, text.tokenizer)
+        self._plan = _Plan(model, text, prepared, limits, share_out(request.stop, model.eos_ids, text.tokenizer))
         self.usage = Usage(prompt_tokens=len(prepared.ids))
+
+    async def _admit(self) -> None:
+        self._admitted = await self._services.admission.acquire(self._ctx)
+
+    async def _dispatch(self) -> None:
+        request, plan = self._request, self._known
+        ids = plan.prepared.ids
 
         def engine_request(attempt: int) -> EngineRequest:
             return EngineRequest(
                 id=dispatch_id(self._ctx.request_id, attempt),
-                ids=prepared.ids,
-                sampling=with_defaults(model, request.sampling),
-                limits=limits,
-                stop_ids=stops.engine_ids,
+                ids=ids,
+                sampling=with_defaults(plan.model, request.sampling),
+                # Engines generate at least one token.
+                limits=plan.limits if plan.limits.max_tokens != 0 else Limits(1),
+                stop_ids=plan.stops.engine_ids,
                 ignore_eos=request.stop.ignore_eos,
                 n=request.n,
                 logprobs=request.logprobs,
@@ -137,34 +187,41 @@ class Generation:
                 trace=self._ctx.trace.header() if self._ctx.trace else None,
             )
 
-        self._admitted = await self._services.admission.acquire(self._ctx)
-        query = Query(model.id, prepared.ids, hints=request.hints, tokens=len(prepared.ids))
+        query = Query(plan.model.id, ids, hints=request.hints, tokens=len(ids))
         dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
         self._running = await dispatcher.run(query, engine_request)
         self._facts.first_token()
-        self._open(model, text, prepared, stops)
+        self._open(plan)
         # Some dialects begin an answer with the prompt's counts.
         self._cached = max((batch.cached_tokens for batch in self._running.first), default=0)
         self._count()
 
-    def _open(self, model: ModelRecord, text: TextModel, prepared: Prepared, stops: Stops) -> None:
+    def _open(self, plan: _Plan) -> None:
         """Open the rows and parsers of all choices."""
-        request = self._request
-        parsers = choose(self._services.settings.model, model.id, text.source.default)
+        request, prepared = self._request, plan.prepared
+        parsers = choose(self._services.settings.model, plan.model.id, plan.text.source.default)
         start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, request.tools)
-        for index in range(request.n):
-            chain = parsers.chain(request, index, start)
+        silent = request.limits.max_tokens == 0
+        for index in range(self._first, self._first + request.n):
+            chain = parsers.chain(request, index, start, with_ids=request.return_ids)
             spec = RowSpec(
                 choice=index,
                 skip_special_tokens=request.skip_special_tokens,
-                end_ids=stops.end_ids,
-                eos_ids=stops.eos,
+                end_ids=plan.stops.end_ids,
+                eos_ids=plan.stops.eos,
                 stop_strings=request.stop.strings,
                 stop_visible=request.stop.visible,
-                markers=tuple(Marker(marker, text.tokenizer.token_id(marker)) for marker in chain.markers),
+                markers=tuple(Marker(marker, plan.text.tokenizer.token_id(marker)) for marker in chain.markers),
                 continues=prepared.continues,
             )
-            self._choices.append(Choice(self._services.table, spec, self.decoder, chain, stops))
+            rows = self._rows(spec)
+            choice = Choice(self._services.table, spec, self.decoder, chain, plan.stops, rows, silent=silent)
+            self._choices.append(choice)
+
+    def _rows(self, spec: RowSpec) -> Rows | None:
+        if self._request.logprobs is None:
+            return None
+        return TokenRows() if self._request.return_ids else TextRows(spec, self.decoder)
 
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """Let all text go straight to ``sink``, if no choice needs Python per delta; call it before iterating.
@@ -214,18 +271,30 @@ class Generation:
             if not 0 <= batch.index < len(self._choices):
                 raise GatewayError("worker_stream_failed", "the engine sent an unknown choice", worker_fault=True)
             self._cached = max(self._cached, batch.cached_tokens)
-            self._events += self._choices[batch.index].feed(batch)
+            self._weights = batch.weight_version or self._weights
+            self._feed_choice(self._choices[batch.index], batch)
         if not batches:
             # A clean end without a reason is a stop (field case OA-02).
             for choice in self._choices:
                 choice.end("stop")
         # After all text of the pull, so that direct and tapped streams have the same order.
         for choice in self._choices:
-            self._events += choice.finish()
+            self._report(choice, choice.finish(), last=True)
         self._count()
         self._done = self._complete()
         if self._done or not self._direct:
             self._events.append(self.usage)
+
+    def _feed_choice(self, choice: Choice, batch: TokenBatch) -> None:
+        if self._prompt is not None:
+            self._prompt.learn(batch.prompt_logprobs)
+        self._report(choice, choice.feed(batch))
+
+    def _report(self, choice: Choice, events: list[Event], *, last: bool = False) -> None:
+        """Put out what came of ``choice``; ``last`` (with events) when it is over."""
+        if self._prompt is not None:
+            events = self._prompt.order(choice.index, events, last=last and bool(events))
+        self._events += events
 
     def _complete(self) -> bool:
         """All choices are over, and the engine has ended too or has to be told so."""
@@ -238,7 +307,7 @@ class Generation:
         self._done = True
         self._outcome = "cancelled" if self._ctx.cancel else outcome_of(error)
         for choice in self._choices:
-            self._events += choice.finish() if choice.over else choice.broken()
+            self._report(choice, choice.finish() if choice.over else choice.broken(), last=True)
         self._count()
         if all(choice.over for choice in self._choices):
             # The client has everything; only the engine's own end was missing.
@@ -255,6 +324,7 @@ class Generation:
             reasoning_tokens=sum(choice.reasoning_tokens for choice in self._choices),
             spec_accepted_tokens=sum(choice.spec_accepted_tokens for choice in self._choices),
             spec_draft_tokens=sum(choice.spec_draft_tokens for choice in self._choices),
+            weight_version=self._weights,
         )
 
     async def aclose(self, reason: str = "stop") -> None:

@@ -15,14 +15,16 @@ def fit(model: ModelRecord, limits: Limits, prompt: int) -> Limits:
     """
     context = model.context_length
     if not context:
-        return limits
+        return limits if limits.max_tokens is not None else Limits(limits.usual, limits.min_tokens)
     if prompt >= context:
         raise GatewayError(
             "context_length_exceeded",
             f"this model's context length is {context} tokens, but the prompt alone has {prompt}",
         )
     if limits.max_tokens is None:
-        return Limits(context - prompt, min(limits.min_tokens, context - prompt))
+        room = context - prompt
+        most = room if limits.usual is None else min(room, limits.usual)
+        return Limits(most, min(limits.min_tokens, most))
     if prompt + limits.max_tokens > context:
         raise GatewayError(
             "context_length_exceeded",

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -46,13 +45,13 @@ async def prepare(model: TextModel, request: GenerationRequest) -> Prepared:
 def prepare_now(model: TextModel, request: GenerationRequest) -> Prepared:
     """Do what ``prepare`` does on the caller's thread."""
     if request.prompt_ids is not None:
-        prepared = Prepared(_checked(request.prompt_ids, model.tokenizer.size), continues=True)
+        prepared = Prepared(_checked(request, model.tokenizer.size), continues=True)
     elif request.prompt_text is not None:
-        prepared = _prompt(model, request.prompt_text)
+        prepared = _prompt(model, request.prompt_text, request.add_special_tokens)
     else:
         prepared = _chat(model, request)
     if not prepared.ids:
-        raise GatewayError("empty_input", "the input has no tokens")
+        raise GatewayError("empty_input", "the input has no tokens", param=_path(request))
     return prepared
 
 
@@ -62,9 +61,9 @@ def _chat(model: TextModel, request: GenerationRequest) -> Prepared:
     return Prepared(ids, rendered.tail, rendered.thinking, rendered.history, bool(rendered.history))
 
 
-def _prompt(model: TextModel, text: str) -> Prepared:
+def _prompt(model: TextModel, text: str, add_special_tokens: bool) -> Prepared:
     bos = model.tokenizer.specials.bos
-    ids = _encode(model, text, not (bos and text.startswith(bos))) if text else []
+    ids = _encode(model, text, add_special_tokens and not (bos and text.startswith(bos))) if text else []
     return Prepared(ids, text[-TAIL:], continues=True)
 
 
@@ -75,11 +74,18 @@ def _encode(model: TextModel, text: str, add_special_tokens: bool) -> list[int]:
         raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
 
 
-def _checked(ids: Sequence[int], size: int) -> list[int]:
+def _checked(request: GenerationRequest, size: int) -> list[int]:
+    ids = request.prompt_ids or []
     for index, token in enumerate(ids):
         if not 0 <= token < size:
-            raise bad_request(f"token id {token} is outside the vocabulary (0 to {size - 1})", f"prompt[{index}]")
+            message = f"token id {token} is outside the vocabulary (0 to {size - 1})"
+            raise bad_request(message, f"{request.prompt_path}[{index}]")
     return list(ids)
+
+
+def _path(request: GenerationRequest) -> str:
+    """Where the body has the input."""
+    return "messages" if request.messages else request.prompt_path
 
 
 def _is_short(request: GenerationRequest) -> bool:

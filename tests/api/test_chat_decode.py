@@ -5,6 +5,7 @@ import json
 import pytest
 
 from smg.api.openai_chat.decode import ChatOptions, decode
+from smg.api.sampling import UsageOptions
 from smg.core.errors import GatewayError
 from smg.core.request import Constraint, MediaPart, RawPart, ReasoningPart, TextPart, ToolCall, ToolChoice
 
@@ -90,8 +91,8 @@ class TestPlainFields:
         def options(**flags):
             return chat(stream=True, stream_options=flags).options
 
-        assert options(include_usage=True) == ChatOptions(include_usage=True)
-        assert options(include_usage=True, continuous_usage_stats=True) == ChatOptions(True, True)
+        assert options(include_usage=True) == ChatOptions(UsageOptions(include=True))
+        assert options(include_usage=True, continuous_usage_stats=True) == ChatOptions(UsageOptions(True, True))
         assert options(continuous_usage_stats=True) == ChatOptions()
 
     def test_routing_hints_come_from_headers(self):

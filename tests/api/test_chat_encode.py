@@ -9,6 +9,7 @@ from smg._native import sse
 from smg.api.dialect import Meta
 from smg.api.openai_chat import OpenAIChat
 from smg.api.openai_chat.decode import ChatOptions
+from smg.api.sampling import UsageOptions
 from smg.core.batch import TokenLogprobs
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -43,8 +44,9 @@ class Bytes:
         return False
 
 
-def meta(n=1, logprobs=None, **options) -> Meta:
-    request = GenerationRequest("openai_chat", "m", n=n, logprobs=logprobs, options=ChatOptions(**options))
+def meta(n=1, logprobs=None, include_usage=False, continuous_usage=False, stream_reasoning=True) -> Meta:
+    options = ChatOptions(UsageOptions(include_usage, continuous_usage), stream_reasoning)
+    request = GenerationRequest("openai_chat", "m", n=n, logprobs=logprobs, options=options)
     return Meta(request, "m", 9, Bytes())
 
 

@@ -122,10 +122,12 @@ class TestAdmin:
         assert (await get(place, "/workers", model="b"))[1] == {"workers": [self.WORKERS[1]], "total": 1}
 
     async def test_loads(self, place):
-        place.services.control = FakeControl(loads={"w1": {"running": 2}})
-        assert await get(place, "/get_loads") == (200, {"workers": [{"worker": "w1", "running": 2}]})
+        found = [{"worker": "grpc://w1:1", "load": -1}]
+        place.services.control = FakeControl(loads=found)
+        for path in ("/get_loads", "/loads"):
+            assert await get(place, path) == (200, {"workers": found})
 
-    @pytest.mark.parametrize("path", ["/workers", "/get_loads"])
+    @pytest.mark.parametrize("path", ["/workers", "/get_loads", "/loads"])
     async def test_without_control_it_is_a_503(self, place, path):
         status, body = await get(place, path)
         assert (status, body["error"]["code"]) == (503, "overloaded")
@@ -135,6 +137,8 @@ def test_who_may_call_what():
     access = {(route.method, route.path): route.access for route in Api().routes}
     dialects = {(endpoint.method, endpoint.path): "data" for dialect in DIALECTS for endpoint in dialect.routes}
     assert access == dialects | {
+        ("POST", "/v1/tokenize"): "data",
+        ("POST", "/v1/detokenize"): "data",
         ("GET", "/v1/models"): "data",
         ("GET", "/v1/models/<model:path>"): "data",
         ("GET", "/health"): "public",
@@ -143,6 +147,10 @@ def test_who_may_call_what():
         ("GET", "/metrics"): "public",
         ("GET", "/workers"): "admin",
         ("GET", "/get_loads"): "admin",
+        ("GET", "/loads"): "admin",
+        ("GET", "/get_model_info"): "data",
+        ("GET", "/get_server_info"): "admin",
+        ("GET", "/openapi.json"): "public",
     }
 
 

@@ -236,8 +236,11 @@ class TestAdminSocket:
             [worker] = fleet["workers"]
             assert (worker["url"], worker["status"], worker["in_flight"]) == (engine.url, "ready", 2)
             assert [model["id"] for model in fleet["models"]] == ["mock-model"]
-            [load] = (await client.call("loads")).values()
-            assert load["in_flight"] == 2
+            [load] = await client.call("loads")
+            assert (load["worker"], load["worker_type"], load["in_flight"]) == (engine.url, "regular", 2)
+            # Nothing has been polled yet.
+            assert load["load"] == -1
+            assert "details" not in load
             with pytest.raises(GatewayError) as caught:
                 await client.call("dance")
             assert caught.value.code == "not_found"

@@ -324,9 +324,13 @@ class TestInfo:
             max_total_num_tokens=5,
             token_usage=0.5,
             num_waiting_uncached_tokens=6,
+            gen_throughput=7.5,
+            cache_hit_rate=0.25,
+            utilization=0.75,
+            max_running_requests=8,
         )
         assert ADAPTER.loads(pb.GetLoadsResponse(loads=[load]).SerializeToString()) == [
-            EngineLoad(1, 2, 3, 4, 5, 0.5, 6)
+            EngineLoad(1, 2, 3, 4, 5, 0.5, 6, 7.5, 0.25, 0.75, 8)
         ]
         piece = common_pb2.GetTokenizerChunk(data=b"zip", sha256="ab").SerializeToString()
         assert ADAPTER.tokenizer_chunk(piece) == (b"zip", "ab")

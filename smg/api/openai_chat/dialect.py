@@ -8,6 +8,7 @@ from smg.api.errors import openai_error
 from smg.api.openai_chat.answer import completion
 from smg.api.openai_chat.decode import ChatOptions, decode
 from smg.api.openai_chat.encode import ChatStream
+from smg.api.openai_chat.types import ChatBody
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.ids import response_id
@@ -21,7 +22,7 @@ class OpenAIChat:
     name = "openai_chat"
     label = "chat"
     id_prefix = "chatcmpl-"
-    routes = (Endpoint("/v1/chat/completions"),)
+    routes = (Endpoint("/v1/chat/completions", summary="Chat completions", body=ChatBody),)
 
     def decode(
         self, body: bytes, headers: Mapping[str, str], params: Mapping[str, str], ctx: RequestContext
@@ -30,17 +31,18 @@ class OpenAIChat:
 
     def encoder(self, ctx: RequestContext, meta: Meta) -> ChatStream:
         options = meta.request.options if isinstance(meta.request.options, ChatOptions) else ChatOptions()
-        return ChatStream(self._id(ctx), meta.model, meta.created, meta.request.n, options, meta.decoder)
+        return ChatStream(
+            response_id(ctx.request_id, self.id_prefix), meta.model, meta.created, meta.request.n, options, meta.decoder
+        )
 
     def answer(self, ctx: RequestContext, meta: Meta, answer: Answer) -> Any:
         probs = meta.request.logprobs is not None
-        return completion(self._id(ctx), meta.model, meta.created, answer, meta.decoder, probs=probs)
+        return completion(
+            response_id(ctx.request_id, self.id_prefix), meta.model, meta.created, answer, meta.decoder, probs=probs
+        )
 
     def headers(self, ctx: RequestContext) -> Mapping[str, str]:
         return {}
 
     def error(self, ctx: RequestContext, error: GatewayError) -> ErrorAnswer:
         return openai_error(error)
-
-    def _id(self, ctx: RequestContext) -> str:
-        return response_id(ctx.request_id, self.id_prefix)

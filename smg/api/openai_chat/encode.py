@@ -4,6 +4,7 @@ A chunk is put together from bytes that are made once per response, so that the 
 StreamTable fills ``template`` by itself) cannot differ.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from smg.core.errors import GatewayError, openai_shape
 from smg.core.events import (
     Annotation,
     Event,
+    Failure,
     Finish,
     ReasoningDelta,
     Refusal,
@@ -39,9 +41,10 @@ class ChatStream:
         self._decoder = decoder
         self._usage = Usage()
         self._custom: set[tuple[int, int]] = set()
+        self._held: dict[int, list[ReasoningDelta]] = {}
         head = {"id": identity, "object": "chat.completion.chunk", "created": created, "model": model}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
-        self._tail = b'],"usage":null}\n\n' if options.include_usage else b"]}\n\n"
+        self._tail = b'],"usage":null}\n\n' if options.usage.include else b"]}\n\n"
         self._text = [self._text_template(choice) for choice in range(n)]
 
     def preamble(self, *, direct: bool) -> bytes:
@@ -51,26 +54,44 @@ class ChatStream:
 
     def template(self, choice: int) -> ByteTemplate | None:
         """Bytes of a content chunk; None when each chunk carries running usage."""
-        return None if self._options.continuous_usage else self._text[choice]
+        return None if self._options.usage.continuous else self._text[choice]
 
     def events(self, events: list[Event]) -> bytes:
         for event in events:
             if isinstance(event, Usage):
                 self._usage = event
-        return b"".join(self._event(event) for event in events)
+        if self._options.stream_reasoning:
+            return b"".join(self._event(event) for event in events)
+        return b"".join(self._event(event) for event in self._whole_reasoning(events))
 
     def failure(self, error: GatewayError) -> bytes:
-        return b"data: " + _encode(openai_shape(error)) + b"\n\n"
+        held = b"".join(self._event(self._reasoning(choice)) for choice in sorted(self._held))
+        return held + b"data: " + _encode(openai_shape(error)) + b"\n\n"
 
     def closing(self) -> bytes:
         """The usage chunk, if it was asked for, and the end marker (field case OA-03)."""
         done = b"data: [DONE]\n\n"
-        if not self._options.include_usage:
+        if not self._options.usage.include:
             return done
         return self._head + b'],"usage":' + _encode(usage(self._usage)) + b"}\n\n" + done
 
     def keepalive(self) -> bytes:
         return b": ping\n\n"
+
+    def _whole_reasoning(self, events: list[Event]) -> Iterator[Event]:
+        """The events with each block of reasoning in one piece, as soon as something else follows it."""
+        for event in events:
+            if isinstance(event, ReasoningDelta):
+                self._held.setdefault(event.choice, []).append(event)
+                continue
+            if not isinstance(event, Usage | Failure) and event.choice in self._held:
+                yield self._reasoning(event.choice)
+            yield event
+
+    def _reasoning(self, choice: int) -> ReasoningDelta:
+        held = self._held.pop(choice)
+        rows = tuple(row for event in held for row in event.logprobs or ())
+        return ReasoningDelta(choice, "".join(event.text for event in held), logprobs=rows or None)
 
     def _event(self, event: Event) -> bytes:
         match event:
@@ -115,7 +136,7 @@ class ChatStream:
         return self._head + body + self._close()
 
     def _close(self) -> bytes:
-        if self._options.continuous_usage:
+        if self._options.usage.continuous:
             return b'],"usage":' + _encode(usage(self._usage)) + b"}\n\n"
         return self._tail
 

@@ -1,18 +1,13 @@
-"""Decodes tools, tool choice and response format of a chat request (spec api-and-ops 1.5; text-pipeline 9, 17)."""
+"""Decodes tools and tool choice of a chat request (spec api-and-ops 1.5; text-pipeline 9, 17)."""
 
 from typing import Any
 
-import msgspec
-
 from smg.api.openai_chat import types
 from smg.core.errors import bad_request
-from smg.core.request import Constraint, Tool, ToolChoice
+from smg.core.request import Tool, ToolChoice
 from smg.core.wire import Union, Unknown, convert, kind_of
 
 _TOOLS: Union[Any] = Union({"function": types.FunctionTool, "custom": types.CustomTool}, default="function")
-_FORMATS: Union[Any] = Union(
-    {"text": types.TextFormat, "json_object": types.JsonObjectFormat, "json_schema": types.JsonSchemaFormat}
-)
 _MODES = ("none", "auto", "required")
 
 
@@ -106,39 +101,3 @@ def _name(value: dict[str, Any], kind: str, path: str) -> str:
     if not isinstance(name, str) or not name:
         raise bad_request("the tool's name is missing", f"{path}.{kind}.name")
     return name
-
-
-def constraint(body: types.ChatBody) -> Constraint | None:
-    """Decode what bounds the output: at most one of regex, ebnf and a JSON ``response_format``.
-
-    Raises:
-        GatewayError: more than one, or a bad one.
-    """
-    found: list[tuple[str, Constraint]] = []
-    if body.regex is not None:
-        found.append(("regex", Constraint("regex", body.regex)))
-    if body.ebnf is not None:
-        found.append(("ebnf", Constraint("grammar", body.ebnf)))
-    formatted = _response_format(body.response_format)
-    if formatted is not None:
-        found.append(("response_format", formatted))
-    if len(found) > 1:
-        names = " and ".join(name for name, _ in found)
-        raise bad_request(f"only one constraint on the output is allowed, not {names}", found[1][0])
-    return found[0][1] if found else None
-
-
-def _response_format(value: Any) -> Constraint | None:
-    if value is None:
-        return None
-    match _FORMATS.one(value, "response_format"):
-        case types.JsonObjectFormat():
-            return Constraint("json_object")
-        case types.JsonSchemaFormat(json_schema=wire):
-            if not wire.name:
-                raise bad_request("a JSON schema needs a name", "response_format.json_schema.name")
-            return Constraint("json_schema", msgspec.json.encode(wire.schema or {}).decode())
-        case Unknown(type=name):
-            known = "text, json_object or json_schema"
-            raise bad_request(f"unknown response format '{name}', expected {known}", "response_format.type")
-    return None

@@ -1,39 +1,47 @@
 """The wire types of a chat request: every field nullable, because null means absent; unknown fields are tolerated."""
 
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
+from msgspec import Meta
+
+from smg.api.sampling import OpenAIBody, Positive
+
+MAX_CHOICES = 10
+MAX_TOP_LOGPROBS = 20
+
+Turns: TypeAlias = Annotated[
+    list[Any],
+    Meta(
+        description="the conversation so far",
+        extra_json_schema={
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["role"],
+                "properties": {
+                    "role": {"enum": ["system", "developer", "user", "assistant", "tool", "function"]},
+                    "content": {"type": ["string", "array", "null"]},
+                },
+            },
+        },
+    ),
+]
 
 
-class StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
-
-
-class ChatBody(msgspec.Struct):
+class ChatBody(OpenAIBody):
     """The body of a chat request: OpenAI's fields, then the engines' extras.
 
     Unions (messages, tools, tool_choice, response_format) stay plain objects here; their own decoders know the path
     of what is wrong inside them.
     """
 
-    model: str | None = None
-    messages: list[Any] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    n: int | None = None
-    max_completion_tokens: int | None = None
-    max_tokens: int | None = None
-    stop: str | list[str] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    messages: Turns | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    max_completion_tokens: Positive | None = None
+    max_tokens: Positive | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
-    seed: int | None = None
-    response_format: Any = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     tools: list[Any] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
@@ -42,27 +50,13 @@ class ChatBody(msgspec.Struct):
     reasoning_effort: str | int | float | None = None
     modalities: list[str] | None = None
 
-    top_k: int | None = None
-    min_p: float | None = None
-    min_tokens: int | None = None
-    repetition_penalty: float | None = None
-    sampling_seed: int | None = None
-    stop_token_ids: list[int] | None = None
-    no_stop_trim: bool | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
     separate_reasoning: bool | None = None
-    regex: str | None = None
-    ebnf: str | None = None
+    stream_reasoning: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
     best_of: int | None = None
-    lora_path: str | None = None
-    return_hidden_states: bool | None = None
     return_audio: bool | None = None
-    session_params: Any = None
-    data_parallel_rank: int | None = None
 
 
 class SystemMessage(msgspec.Struct):
@@ -175,21 +169,3 @@ class CustomDefinition(msgspec.Struct):
 
 class CustomTool(msgspec.Struct):
     custom: CustomDefinition
-
-
-class JsonSchema(msgspec.Struct):
-    name: str
-    schema: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class TextFormat(msgspec.Struct):
-    pass
-
-
-class JsonObjectFormat(msgspec.Struct):
-    pass
-
-
-class JsonSchemaFormat(msgspec.Struct):
-    json_schema: JsonSchema

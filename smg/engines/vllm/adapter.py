@@ -91,6 +91,10 @@ class VllmAdapter:
                 max_tokens=load.max_total_num_tokens,
                 usage=load.token_usage,
                 queued_tokens=load.num_waiting_uncached_tokens,
+                throughput=load.gen_throughput,
+                cache_hit_rate=load.cache_hit_rate,
+                utilization=load.utilization,
+                max_running=load.max_running_requests,
             )
             for load in answer.loads
         ]

@@ -1,0 +1,140 @@
+"""Both handlers. Work that takes long is done off the event loop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from msgspec import UNSET
+from sanic import Request
+
+from smg.api.openai_chat.messages import messages
+from smg.api.openai_chat.tools import tools
+from smg.api.openai_chat.types import ChatBody
+from smg.api.sampling import Token
+from smg.api.tokenize.types import DetokenizeBody, Detokenized, TokenizeBody, Tokenized
+from smg.core import wire
+from smg.core.errors import GatewayError, bad_request
+from smg.core.request import GenerationRequest
+from smg.fleet.records import ModelRecord
+from smg.pipeline.services import Services
+from smg.text.prepare import prepare
+from smg.text.registry import TextModel
+
+T = TypeVar("T")
+
+# Characters or ids that are worked on where they are: a thread would cost more than it saves.
+INLINE = 512
+
+
+async def tokenize(request: Request, services: Services) -> Tokenized:
+    """``POST /v1/tokenize``: the ids of texts, or of a conversation."""
+    body = wire.decode(request.body, TokenizeBody)
+    if (body.prompt is None) == (body.messages is None):
+        raise bad_request("exactly one of prompt and messages is needed", "prompt")
+    record, text = _model(services, body.model)
+    if body.messages is not None:
+        found = [await _conversation(text, body)]
+    else:
+        prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt or []
+        if not prompts:
+            raise bad_request("at least one prompt is needed", "prompt")
+        work = partial(_encode, text, prompts, bool(body.add_special_tokens))
+        found = await _run(sum(map(len, prompts)), work)
+    return _tokenized(record, text, body, found)
+
+
+async def detokenize(request: Request, services: Services) -> Detokenized:
+    """``POST /v1/detokenize``: the text of ids."""
+    body = wire.decode(request.body, DetokenizeBody)
+    _, text = _model(services, body.model)
+    several = bool(body.tokens) and isinstance(body.tokens[0], list)
+    lists = body.tokens if several else [body.tokens]
+    ids = [_ids(item, text, f"tokens[{index}]" if several else "tokens") for index, item in enumerate(lists)]
+    work = partial(_decode, text, ids, body.skip_special_tokens is not False)
+    texts = await _run(sum(map(len, ids)), work)
+    return Detokenized(texts if several else texts[0])
+
+
+def _model(services: Services, name: str | None) -> tuple[ModelRecord, TextModel]:
+    """The model called ``name``; without a name the first one, if possible one whose tokenizer is loaded.
+
+    Raises:
+        GatewayError: ``tokenizer_not_found`` (400), or ``tokenizer_not_ready`` (503).
+    """
+    snapshot = services.view.snapshot()
+    if name and name != "unknown":
+        record = snapshot.model(name)
+    else:
+        loaded = (model for model in snapshot.models if services.texts.ready(model))
+        record = next(loaded, snapshot.models[0] if snapshot.models else None)
+    if record is None:
+        message = f"there is no tokenizer for the model '{name}'" if name else "there is no tokenizer yet"
+        raise GatewayError("tokenizer_not_found", message, param="model")
+    return record, services.texts.get(record)
+
+
+async def _run(size: int, work: Callable[[], T]) -> T:
+    """Do ``work`` here when it is small, else in a thread."""
+    return work() if size < INLINE else await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def _encode(text: TextModel, prompts: Sequence[str], add_special_tokens: bool) -> list[tuple[list[int], int]]:
+    try:
+        return [(text.tokenizer.encode(prompt, add_special_tokens), len(prompt)) for prompt in prompts]
+    except Exception as error:  # the library raises bare Exception, and the text is the client's
+        raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
+
+
+async def _conversation(text: TextModel, body: TokenizeBody) -> tuple[list[int], int]:
+    """Ids and characters of the rendered conversation."""
+    if body.continue_final_message and body.add_generation_prompt:
+        raise bad_request("continue_final_message excludes add_generation_prompt", "continue_final_message")
+    kwargs: dict[str, Any] = dict(body.chat_template_kwargs or {})
+    if body.add_generation_prompt is False:
+        kwargs["add_generation_prompt"] = False
+    request = GenerationRequest(
+        dialect="tokenize",
+        model="",
+        messages=messages(body.messages),
+        tools=tools(ChatBody(tools=body.tools)),
+        template_kwargs=kwargs,
+        continue_final_message=bool(body.continue_final_message),
+    )
+    ids = (await prepare(text, request)).ids
+    characters = await _run(len(ids), lambda: len(text.tokenizer.decode(ids, skip_special_tokens=False)))
+    return ids, characters
+
+
+def _tokenized(
+    record: ModelRecord, text: TextModel, body: TokenizeBody, found: Sequence[tuple[list[int], int]]
+) -> Tokenized:
+    length = record.context_length or UNSET
+    strings = [_strings(text, ids) for ids, _ in found] if body.return_token_strs else []
+    if not isinstance(body.prompt, list):
+        ids, characters = found[0]
+        return Tokenized(ids, len(ids), characters, strings[0] if strings else UNSET, length)
+    return Tokenized(
+        tokens=[ids for ids, _ in found],
+        count=[len(ids) for ids, _ in found],
+        char_count=[characters for _, characters in found],
+        token_strs=strings or UNSET,
+        max_model_len=length,
+    )
+
+
+def _strings(text: TextModel, ids: Sequence[int]) -> list[str]:
+    return [text.tokenizer.decode([token], skip_special_tokens=False) for token in ids]
+
+
+def _ids(value: Any, text: TextModel, path: str) -> list[int]:
+    ids = wire.convert(value, list[Token], path)
+    for index, token in enumerate(ids):
+        if token >= text.tokenizer.size:
+            last = text.tokenizer.size - 1
+            raise bad_request(f"token id {token} is outside the vocabulary (0 to {last})", f"{path}[{index}]")
+    return ids
+
+
+def _decode(text: TextModel, lists: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
+    return [text.tokenizer.decode(ids, skip_special_tokens) for ids in lists]
