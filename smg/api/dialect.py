@@ -17,13 +17,14 @@ from smg.core.request import GenerationRequest
 from smg.core.stream import ByteTemplate, Counter, Decoder
 from smg.pipeline.accumulator import Answer
 
-# ``handler(request, **parameters)`` with Sanic's request: an answer, or None when it has sent one itself. It finds the
-# RequestContext in ``request.ctx.smg``, the Services in ``request.app.ctx.services``, and raises GatewayError.
+# ``handler(request, **parameters)`` with Sanic's request and the path's parameters, unquoted strings: an answer, or
+# None when it has sent one itself. It finds the RequestContext in ``request.ctx.smg`` and the Services in
+# ``request.app.ctx.services``, and raises GatewayError.
 Handler: TypeAlias = Callable[..., Awaitable[HTTPResponse | None]]
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """One route of a dialect; ``path`` may have parameters (``/v1/things/<name>``).
+    """One route of a dialect; ``path`` may have parameters (``/v1/things/<name>``, always strings).
 
     Without a ``handler`` the route generates: its body goes through ``Dialect.decode``. A route with a handler of its
     own does something else (counts tokens, say), and shares the dialect's headers and errors.

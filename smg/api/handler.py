@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from urllib.parse import unquote
 
 import msgspec
 from sanic import Request
@@ -86,8 +85,7 @@ async def _handle(
 async def _decode(
     dialect: Dialect, request: Request, params: Mapping[str, str], ctx: RequestContext
 ) -> GenerationRequest:
-    plain = {name: unquote(value) for name, value in params.items()}
-    arguments = (request.body, request.headers, plain, ctx)
+    arguments = (request.body, request.headers, params, ctx)
     if len(request.body) <= LARGE_BODY:
         return dialect.decode(*arguments)
     return await asyncio.get_running_loop().run_in_executor(None, dialect.decode, *arguments)

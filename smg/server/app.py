@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias
+from urllib.parse import unquote
 
 from sanic import Request, Sanic
 from sanic.application.state import ApplicationServerInfo
@@ -33,7 +34,7 @@ HEAD_SECONDS = 60
 _numbers = itertools.count()
 
 
-# ``handler(request, **parameters)``: an answer, or None when it has sent one itself.
+# ``handler(request, **parameters)``, the path's parameters unquoted: an answer, or None when it has sent one itself.
 Handler: TypeAlias = Callable[..., Awaitable[HTTPResponse | None]]
 
 
@@ -132,7 +133,8 @@ async def _route(request: Request) -> None:
 
 def _innermost(handler: Handler) -> Next:
     async def call(request: Request) -> HTTPResponse | None:
-        return await handler(request, **request.match_info)
+        # Unquoted after the routing, so that a name may have a slash in it.
+        return await handler(request, **{name: unquote(value) for name, value in request.match_info.items()})
 
     return call
 
