@@ -62,6 +62,7 @@ class Fanout:
         self._admitted: AdmissionLease | None = None
         self._direct = False
         self._done = False
+        self._failed = False
         # Generations to pull from, pulls that run, pulls that nobody has looked at yet, and what tells of the next one.
         self._idle = list(self._parts)
         self._pulls: dict[asyncio.Task[list[Event]], Generation] = {}
@@ -149,7 +150,7 @@ class Fanout:
                 self._idle.append(part)
             for event in task.result():
                 if isinstance(event, Failure):
-                    self._done = True
+                    self._done = self._failed = True
                     return [*events, event]
                 if not isinstance(event, Usage):
                     events.append(event)
@@ -159,7 +160,12 @@ class Fanout:
         return events
 
     async def aclose(self, reason: str = "stop") -> None:
-        """Close all generations. Idempotent, never raises."""
+        """Close all generations, those that another one's failure cut off with reason ``error``.
+
+        Idempotent, never raises.
+        """
+        if self._failed and reason == "stop":
+            reason = "error"
         pulls, self._pulls = list(self._pulls), {}
         for task in pulls:
             task.cancel()

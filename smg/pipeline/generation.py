@@ -279,7 +279,9 @@ class Generation:
                 choice.end("stop")
         # After all text of the pull, so that direct and tapped streams have the same order.
         for choice in self._choices:
-            self._report(choice, choice.finish(), last=True)
+            finished = choice.finish()
+            if finished:
+                self._report(choice, finished, last=True)
         self._count()
         self._done = self._complete()
         if self._done or not self._direct:
@@ -291,9 +293,9 @@ class Generation:
         self._report(choice, choice.feed(batch))
 
     def _report(self, choice: Choice, events: list[Event], *, last: bool = False) -> None:
-        """Put out what came of ``choice``; ``last`` (with events) when it is over."""
+        """Put out what came of ``choice``; ``last`` when no more will."""
         if self._prompt is not None:
-            events = self._prompt.order(choice.index, events, last=last and bool(events))
+            events = self._prompt.order(choice.index, events, last=last)
         self._events += events
 
     def _complete(self) -> bool:

@@ -1,75 +1,13 @@
 """Chat through everything but the processes: OpenAI's client, Sanic, the real services, gRPC, the mock engine."""
 
-import asyncio
-import io
-import zipfile
-
-import msgspec
 import openai
 import pytest
 
-from smg._native.region import STATUS, Region
-from smg.config.settings import RoutingSettings, Settings
-from smg.engine_server.mock import MockEngine, Script
+from smg.engine_server.mock import Script
 from smg.engine_server.mock import tokenizer as mock
-from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
-from smg.pipeline import services as pipeline
-from tests.api.serving import serving, until
+from tests.api.conftest import idle, say
 
 HI = [{"role": "user", "content": "hi"}]
-
-
-@pytest.fixture
-async def engines():
-    async with MockEngine() as first, MockEngine() as second:
-        yield [first, second]
-
-
-@pytest.fixture
-async def gateway(engines, tmp_path):
-    """Services over a fleet of two engines, as control would have published it."""
-    zipfile.ZipFile(io.BytesIO(mock.archive(4096))).extractall(tmp_path)
-    region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
-    workers = [
-        WorkerRecord(f"w{slot}", slot, engine.url, runtime="vllm", models=["mock"])
-        for slot, engine in enumerate(engines)
-    ]
-    model = ModelRecord("mock", tokenizer_dir=str(tmp_path), tokenizer_key="k", context_length=4096, eos_ids=[mock.EOS])
-    region.publish(msgspec.msgpack.encode(FleetSnapshot(1, workers, [model])))
-    for worker in workers:
-        region.worker_set(worker.slot, STATUS, STATUS_CODES["ready"])
-    built = pipeline.build(Settings(routing=RoutingSettings(retry_initial_backoff_ms=1)), region, 1)
-    watch = asyncio.create_task(built.watch())
-    await until(lambda: built.texts.ready(model))
-    yield built
-    watch.cancel()
-    await built.close()
-
-
-@pytest.fixture
-async def client(gateway):
-    async with (
-        serving(gateway) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
-    ):
-        yield client
-
-
-def say(engines, script):
-    for engine in engines:
-        engine.script = script
-
-
-async def idle(gateway, engines):
-    """Everything has been given back, here and on the engines."""
-
-    def nothing_left():
-        region = gateway.region
-        counts = [region.inflight(slot) for slot in range(2)]
-        return region.requests_total() == 0 and counts == [(0, 0)] * 2 and not any(e.running for e in engines)
-
-    await until(nothing_left)
-    assert len(gateway.table) == 0
 
 
 async def streamed(client, **fields):

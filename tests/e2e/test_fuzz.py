@@ -1,0 +1,69 @@
+"""Requests made up from the OpenAPI document against a running gateway: no 5xx, and only answers it promises.
+
+The gateway runs as a user would start it, on a mock engine.
+"""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from smg.api.openapi import document
+from smg.api.routes import routes
+from tests import gateway as gateways
+from tests.engines_for_tests import mock_process
+
+pytestmark = pytest.mark.e2e
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+OPERATIONS = [result.ok() for result in schemathesis.openapi.from_dict(document(routes())).get_all_operations()]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    state = tmp_path_factory.mktemp("state")
+    with (
+        mock_process() as engine,
+        gateways.running(gateways.settings(state, "--worker-urls", f"grpc://{engine}", "--workers", "2")) as started,
+    ):
+        yield started
+
+
+def call(operation, gateway, examples: int) -> None:
+    """Send ``examples`` requests that fit the document and as many that don't."""
+    made_up = st.one_of(*(operation.as_strategy(mode) for mode in GenerationMode))
+
+    @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(case=made_up)
+    def one(case):
+        case.call_and_validate(base_url=gateway.url, checks=CHECKS, timeout=20)
+
+    one()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+def test_made_up_requests(operation, gateway):
+    call(operation, gateway, 30)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+def test_many_made_up_requests(operation, gateway):
+    call(operation, gateway, 1000)
+
+
+def test_nothing_is_left_behind(gateway):
+    gateways.wait_for(lambda: gateway.metric("smg_requests_inflight") == 0, 10, "no request in flight")
+    assert gateway.metric("smg_worker_requests_active") == 0
