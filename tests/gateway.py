@@ -1,10 +1,12 @@
 """A running gateway for tests: started like a user would, watched like an operator would."""
 
+import asyncio
 import contextlib
 import os
 import re
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -105,6 +107,17 @@ def running(configured: Settings, ready: float = 60.0) -> Iterator[Gateway]:
     finally:
         server.stop(timeout=20)
     assert not os.path.exists(f"/proc/{gateway.pid}"), "the supervisor outlived its stop"
+
+
+@contextlib.asynccontextmanager
+async def running_async(configured: Settings, ready: float = 60.0) -> AsyncIterator[Gateway]:
+    """As ``running``, for a test whose event loop also serves the engine."""
+    manager = running(configured, ready)
+    gateway = await asyncio.to_thread(manager.__enter__)
+    try:
+        yield gateway
+    finally:
+        await asyncio.to_thread(manager.__exit__, *sys.exc_info())
 
 
 def body(**extra: object) -> bytes:

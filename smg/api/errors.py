@@ -1,31 +1,32 @@
-"""Error answers in the shape of the dialect that owns a path (spec agentic-apis 2)."""
+"""The one place where error answers are made, in the shape of the dialect that was asked (spec agentic-apis 2)."""
+
+import logging
 
 import msgspec
 from sanic.response import HTTPResponse
 
-from smg.api.dialect import Dialect
-from smg.api.table import DIALECTS
+from smg.api.dialect import Dialect, ErrorAnswer
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError, openai_shape
 
 JSON = "application/json"
 
-
-def owner(path: str) -> Dialect | None:
-    """The dialect ``path`` belongs to (its own path or one below it), or None."""
-    fitting = [dialect for dialect in DIALECTS if path == dialect.path or path.startswith(dialect.path + "/")]
-    return max(fitting, key=lambda dialect: len(dialect.path), default=None)
+log = logging.getLogger("smg.api")
 
 
-def error_body(path: str, ctx: RequestContext, error: GatewayError) -> tuple[bytes, str]:
-    """Body and content type of ``error`` as a client of ``path`` expects it."""
-    dialect = owner(path)
-    shape = openai_shape(error) if dialect is None else dialect.error(ctx, error)
-    return msgspec.json.encode(shape), JSON
+def openai_error(error: GatewayError) -> ErrorAnswer:
+    """OpenAI's shape: that of its dialects, and of every route that belongs to no dialect."""
+    return ErrorAnswer(error.status, openai_shape(error))
 
 
-def error_response(path: str, ctx: RequestContext, error: GatewayError) -> HTTPResponse:
+def error_response(dialect: Dialect | None, ctx: RequestContext, error: GatewayError) -> HTTPResponse:
     """The whole error answer; the error's code goes into the context's notes for the access log."""
     ctx.notes["error"] = error.code
-    body, content_type = error_body(path, ctx, error)
-    return HTTPResponse(body, status=error.status, headers=error.headers(), content_type=content_type)
+    answer, headers = openai_error(error), error.headers()
+    if dialect is not None:
+        try:
+            answer = dialect.error(ctx, error)
+            headers = {**headers, **dialect.headers(ctx), **answer.headers}
+        except Exception:
+            log.exception("the dialect %s cannot show an error", dialect.name)
+    return HTTPResponse(msgspec.json.encode(answer.body), answer.status, headers, JSON)

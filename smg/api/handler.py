@@ -1,57 +1,53 @@
 """Runs any dialect of generations: decode, generate, encode; streamed or buffered."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import msgspec
 from sanic import Request
 from sanic.response import HTTPResponse
 
-from smg.api.dialect import Dialect, Meta
-from smg.api.errors import JSON, error_response
+from smg.api.dialect import Dialect, Handler, Meta
+from smg.api.errors import JSON
 from smg.api.stream import Stream, transport, worker_header
 from smg.core import clock
 from smg.core.context import RequestContext
-from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
 from smg.pipeline.accumulator import Accumulator
 from smg.pipeline.fanout import Generating, generate
 from smg.pipeline.services import Services
-
-Handler: TypeAlias = Callable[[Request], Awaitable[HTTPResponse | None]]
-
-log = logging.getLogger("smg.api")
 
 # Bodies above this many bytes are decoded in a thread, so that other streams do not wait for it.
 LARGE_BODY = 1 << 20
 
 
 def generation_handler(dialect: Dialect) -> Handler:
-    """Return the Sanic handler of ``dialect``'s path."""
+    """Return the Sanic handler of ``dialect``'s generations. What it raises becomes the dialect's error answer."""
 
-    async def handle(request: Request) -> HTTPResponse | None:
+    async def handle(request: Request, **params: str) -> HTTPResponse | None:
         ctx: RequestContext = request.ctx.smg
-        services: Services = request.app.ctx.services
-        ctx.endpoint = dialect.path
-        if ctx.deadline is None:
-            ctx.deadline = ctx.started + services.settings.server.request_timeout_secs
         try:
-            return await _handle(dialect, request, ctx, services)
-        except GatewayError as error:
-            return error_response(dialect.path, ctx, error)
+            return await _handle(dialect, request, params, ctx, request.app.ctx.services)
         except ConnectionError:
             ctx.notes.setdefault("error", "client_disconnected")
             return None
         except asyncio.CancelledError:
             ctx.notes["error"] = "client_disconnected" if gone(request) else "shutting_down"
             raise
-        except Exception:
-            log.exception("request failed", extra={"request": ctx.request_id})
-            return error_response(dialect.path, ctx, GatewayError("internal_error", "internal error"))
 
     handle.__name__ = handle.__qualname__ = dialect.name
+    return handle
+
+
+def own_handler(dialect: Dialect, handler: Handler) -> Handler:
+    """Return ``handler`` with ``dialect``'s headers on its answers."""
+
+    async def handle(request: Request, **params: str) -> HTTPResponse | None:
+        response = await handler(request, **params)
+        if response is not None:
+            response.headers.update(dialect.headers(request.ctx.smg))
+        return response
+
     return handle
 
 
@@ -60,10 +56,12 @@ def gone(request: Request) -> bool:
     return request.conn_info is not None and bool(request.conn_info.lost)
 
 
-async def _handle(dialect: Dialect, request: Request, ctx: RequestContext, services: Services) -> HTTPResponse | None:
+async def _handle(
+    dialect: Dialect, request: Request, params: Mapping[str, str], ctx: RequestContext, services: Services
+) -> HTTPResponse | None:
     # Sanic stops reading while a large body waits in its buffer; unless it reads on, a disconnect goes unnoticed.
     transport(request).resume_reading()
-    decoded = await _decode(dialect, request, ctx)
+    decoded = await _decode(dialect, request, params, ctx)
     generation = generate(services, ctx, decoded)
     reason = "error"
     try:
@@ -84,21 +82,22 @@ async def _handle(dialect: Dialect, request: Request, ctx: RequestContext, servi
         await generation.aclose(reason)
 
 
-async def _decode(dialect: Dialect, request: Request, ctx: RequestContext) -> GenerationRequest:
-    body = request.body
-    if len(body) <= LARGE_BODY:
-        return dialect.decode(body, request.headers, ctx)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, dialect.decode, body, request.headers, ctx)
+async def _decode(
+    dialect: Dialect, request: Request, params: Mapping[str, str], ctx: RequestContext
+) -> GenerationRequest:
+    arguments = (request.body, request.headers, params, ctx)
+    if len(request.body) <= LARGE_BODY:
+        return dialect.decode(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(None, dialect.decode, *arguments)
 
 
 async def _buffered(
     dialect: Dialect, ctx: RequestContext, services: Services, decoded: GenerationRequest, generation: Generating
 ) -> HTTPResponse:
     await generation.start()
-    meta = Meta(decoded, generation.model, clock.created(), generation.decoder)
+    meta = Meta(decoded, generation.model, clock.created(), generation.decoder, generation.usage)
     accumulator = Accumulator(decoded.choices)
     async for events in generation:
         accumulator.feed(events)
     body = msgspec.json.encode(dialect.answer(ctx, meta, accumulator.finish()))
-    return HTTPResponse(body, headers=worker_header(services, ctx), content_type=JSON)
+    return HTTPResponse(body, headers={**worker_header(services, ctx), **dialect.headers(ctx)}, content_type=JSON)

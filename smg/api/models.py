@@ -1,13 +1,12 @@
 """``GET /v1/models`` and ``GET /v1/models/{id}`` (spec api-and-ops 1.9; field case RO-01)."""
 
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from sanic import Request
 from sanic.response import HTTPResponse
 
-from smg.api.errors import JSON, error_response
+from smg.api.errors import JSON
 from smg.core.errors import GatewayError
 from smg.fleet.records import ModelRecord
 
@@ -21,11 +20,9 @@ async def list_models(request: Request) -> HTTPResponse:
 
 async def get_model(request: Request, model: str) -> HTTPResponse:
     """One model by id or alias; ids may contain slashes."""
-    name = unquote(model)
-    record = request.app.ctx.services.view.snapshot().model(name)
+    record = request.app.ctx.services.view.snapshot().model(model)
     if record is None:
-        error = GatewayError("model_not_found", f"the model '{name}' does not exist", param="model")
-        return error_response(request.path, request.ctx.smg, error)
+        raise GatewayError("model_not_found", f"the model '{model}' does not exist", param="model")
     return HTTPResponse(msgspec.json.encode(_model(record)), content_type=JSON)
 
 

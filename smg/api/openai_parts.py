@@ -1,4 +1,4 @@
-"""Objects that several OpenAI dialects print alike: ids, usage and log probabilities."""
+"""Objects that several OpenAI dialects print alike: usage and log probabilities."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,6 @@ from msgspec import UNSET, UnsetType
 
 from smg.core.batch import TokenLogprobs
 from smg.core.events import Usage
-from smg.core.ids import PREFIXES
 from smg.core.stream import Decoder
 
 # What stands for a log probability an engine has no value for, as OpenAI does for very unlikely tokens.
@@ -48,12 +47,6 @@ def usage(counts: Usage) -> UsageBody:
         PromptTokensDetails(counts.cached_tokens),
         details,
     )
-
-
-def prefixed(request_id: str, path: str) -> str:
-    """The request id, which a client may have chosen itself, behind the prefix that SDKs expect of ``path``."""
-    prefix = PREFIXES[path]
-    return request_id if request_id.startswith(prefix) else prefix + request_id
 
 
 def logprobs(rows: Sequence[TokenLogprobs], decoder: Decoder) -> dict[str, Any]:

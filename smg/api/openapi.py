@@ -5,7 +5,7 @@ wrong in them is told by the 400 that names the place.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from sanic import Request
 from sanic.response import HTTPResponse
 
 from smg._version import __version__
+from smg.api.dialect import Handler
 from smg.api.errors import JSON
 from smg.api.route import Access, Route
 
@@ -41,7 +42,7 @@ class ErrorBody(msgspec.Struct):
     error: ErrorFields
 
 
-def handler(routes: Sequence[Route]) -> Callable[[Request], Awaitable[HTTPResponse]]:
+def handler(routes: Sequence[Route]) -> Handler:
     """Return the handler that answers with the document of ``routes``, which is made at the first request."""
 
     @cache
@@ -56,7 +57,7 @@ def handler(routes: Sequence[Route]) -> Callable[[Request], Awaitable[HTTPRespon
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The document of ``routes`` as plain objects."""
-    types = [kind for route in routes for kind in (route.body, route.reply) if kind is not None]
+    types = [kind for route in routes for kind in (route.body, route.reply, route.failure) if kind is not None]
     kinds = [*types, ErrorBody]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     known = dict(zip(kinds, schemas, strict=True))
@@ -116,7 +117,7 @@ def _responses(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
         success["content"]["text/event-stream"] = {}
     if route.access == "public":
         return {"200": success, "503": {"description": "not ready"}}
-    failure = {JSON: {"schema": known[ErrorBody]}}
+    failure = {JSON: {"schema": known[route.failure or ErrorBody]}}
     return {
         "200": success,
         "4XX": {"description": "the request cannot be served as it is", "content": failure},

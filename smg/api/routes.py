@@ -1,91 +1,71 @@
-"""Every route of the gateway, for the server to register."""
+"""Every route of the gateway, for the server to register, and what it must know of a path before it is routed."""
 
-from smg.api import admin, health, models, openapi
-from smg.api.endpoint import endpoint
-from smg.api.errors import error_body
-from smg.api.handler import generation_handler
-from smg.api.info import ModelInfo, ServerInfo, model_info, server_info
-from smg.api.route import Access, Route
+from collections.abc import Sequence
+
+from sanic import Request
+from sanic.response import HTTPResponse
+
+from smg.api import openapi
+from smg.api.dialect import Dialect, Endpoint
+from smg.api.errors import error_response
+from smg.api.handler import generation_handler, own_handler
+from smg.api.operations import OPERATIONS
+from smg.api.route import Route
 from smg.api.table import DIALECTS
-from smg.api.tokenize import detokenize, tokenize
-from smg.api.tokenize.types import DetokenizeBody, Detokenized, TokenizeBody, Tokenized
-
-__all__ = ["Access", "Route", "error_body", "routes"]
+from smg.core.errors import GatewayError
 
 
-def routes() -> list[Route]:
-    """All routes. Handlers read ``request.ctx.smg`` (RequestContext) and ``request.app.ctx.services`` (Services)."""
-    loads = endpoint(admin.loads)
-    table = [
-        *_generations(),
-        Route(
-            "POST",
-            "/v1/tokenize",
-            endpoint(tokenize),
-            "data",
-            summary="Token ids of texts or of a conversation",
-            body=TokenizeBody,
-            reply=Tokenized,
-        ),
-        Route(
-            "POST",
-            "/v1/detokenize",
-            endpoint(detokenize),
-            "data",
-            summary="Text of token ids",
-            body=DetokenizeBody,
-            reply=Detokenized,
-        ),
-        Route("GET", "/v1/models", models.list_models, "data", summary="All models"),
-        Route("GET", "/v1/models/<model:path>", models.get_model, "data", summary="One model"),
-        Route(
-            "GET",
-            "/get_model_info",
-            endpoint(model_info),
-            "data",
-            summary="A model as its engines describe it",
-            reply=ModelInfo,
-            query=("model",),
-        ),
-        Route("GET", "/health", health.alive, "public", summary="Whether the process answers at all"),
-        Route("GET", "/liveness", health.alive, "public", summary="Whether the process answers at all"),
-        Route("GET", "/readiness", health.readiness, "public", summary="Whether requests can be served"),
-        Route("GET", "/metrics", health.metrics, "public", summary="Prometheus metrics of all processes"),
-        Route(
-            "GET",
-            "/workers",
-            endpoint(admin.workers),
-            "admin",
-            summary="The engines and their state",
-            query=("model",),
-        ),
-        Route("GET", "/get_loads", loads, "admin", summary="The engines' last load reports"),
-        Route("GET", "/loads", loads, "admin", summary="The engines' last load reports"),
-        Route(
-            "GET",
-            "/get_server_info",
-            endpoint(server_info),
-            "admin",
-            summary="The gateway itself",
-            reply=ServerInfo,
-        ),
-    ]
-    summary = "This document"
-    return [*table, Route("GET", "/openapi.json", openapi.handler(table), "public", summary=summary)]
+class Api:
+    """The routes of ``dialects`` and of operations, with what the server asks about them.
+
+    Handlers read ``request.ctx.smg`` (RequestContext) and ``request.app.ctx.services`` (Services).
+    """
+
+    def __init__(self, dialects: Sequence[Dialect] = DIALECTS) -> None:
+        generations = [_route(dialect, endpoint) for dialect in dialects for endpoint in dialect.routes]
+        table = [*generations, *OPERATIONS]
+        document = Route("GET", "/openapi.json", openapi.handler(table), "public", summary="This document")
+        self.routes: list[Route] = [*table, document]
+        prefixes = {_prefix(endpoint.path): dialect for dialect in dialects for endpoint in dialect.routes}
+        # The longest first: the first that fits is the owner.
+        self._prefixes = sorted(prefixes.items(), key=lambda item: len(item[0]), reverse=True)
+
+    def owner(self, path: str) -> Dialect | None:
+        """The dialect that ``path`` belongs to by its beginning, also where no route matches; None: no dialect's."""
+        for prefix, dialect in self._prefixes:
+            if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", "/"):
+                return dialect
+        return None
+
+    def naming(self, path: str) -> tuple[str, str]:
+        """The prefix of request ids and the metrics' label ``endpoint`` of a request for ``path``."""
+        dialect = self.owner(path)
+        return ("req-", "other") if dialect is None else (dialect.id_prefix, dialect.label)
+
+    def error_response(self, request: Request, error: GatewayError) -> HTTPResponse:
+        """The answer to a request that failed anywhere: before its route was known, in a layer, or in a handler."""
+        dialect = self.owner(request.path) if request.route is None else request.route.ctx.dialect
+        return error_response(dialect, request.ctx.smg, error)
 
 
-def _generations() -> list[Route]:
-    return [
-        Route(
-            "POST",
-            dialect.path,
-            generation_handler(dialect),
-            "data",
-            dialect.name,
-            summary=(dialect.__doc__ or "").strip().partition("\n")[0].rstrip("."),
-            body=dialect.body,
-            reply=dialect.reply,
-            streams=True,
-        )
-        for dialect in DIALECTS
-    ]
+def _route(dialect: Dialect, endpoint: Endpoint) -> Route:
+    generates = endpoint.handler is None
+    handler = generation_handler(dialect) if endpoint.handler is None else own_handler(dialect, endpoint.handler)
+    return Route(
+        endpoint.method,
+        endpoint.path,
+        handler,
+        "data",
+        dialect,
+        summary=endpoint.summary,
+        body=endpoint.body,
+        reply=endpoint.reply,
+        failure=endpoint.failure,
+        streams=generates,
+    )
+
+
+def _prefix(path: str) -> str:
+    """What all paths of a template begin with, in whole segments."""
+    fixed, parameter, _ = path.partition("<")
+    return fixed.rpartition("/")[0] if parameter else fixed

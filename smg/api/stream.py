@@ -56,11 +56,12 @@ class Stream:
         self._dialect = dialect
         self._request = request
         self._ctx = ctx
+        self._services = services
         self._decoded = decoded
         self._generation = generation
         self._encoder: StreamEncoder | None = None
         self._interrupt = Interrupt(ctx)
-        self._sink = ResponseSink(request, EVENT_STREAM, lambda: _HEADERS | worker_header(services, ctx))
+        self._sink = ResponseSink(request, EVENT_STREAM, self._headers)
         self._created = clock.created()
 
     async def run(self) -> None:
@@ -90,15 +91,15 @@ class Stream:
                 raise
             self._sink.write(self._any_encoder().failure(error))
             return False
-        decoder = self._generation.decoder
-        meta = Meta(self._decoded, self._generation.model, self._created, decoder)
+        generation = self._generation
+        meta = Meta(self._decoded, generation.model, self._created, generation.decoder, generation.usage)
         self._encoder = self._dialect.encoder(self._ctx, meta)
         return True
 
     async def _relay(self) -> None:
         encoder = self._any_encoder()
-        self._generation.direct(self._sink, encoder)
-        self._sink.write(encoder.preamble())
+        direct = self._generation.direct(self._sink, encoder)
+        self._sink.write(encoder.preamble(direct=direct))
         async for events in self._generation:
             whole = self._write(encoder, events)
             if not self._generation.done:
@@ -132,6 +133,9 @@ class Stream:
         except (GatewayError, TimeoutError):
             transport(self._request).abort()
             raise ConnectionAbortedError("the client does not read its answer") from None
+
+    def _headers(self) -> dict[str, str]:
+        return {**_HEADERS, **worker_header(self._services, self._ctx), **self._dialect.headers(self._ctx)}
 
     def _any_encoder(self) -> StreamEncoder:
         """The encoder; before the model is known, one that can only encode keep-alives and failures."""

@@ -7,10 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from smg._version import __version__
 from smg.config.settings import ServerSettings
 from smg.engine_server import serve
+
+if TYPE_CHECKING:
+    from smg.engine_server.mock import Fault
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +44,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
     """Shows defaults, except where there is nothing to tell."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default in (None, False) else super()._get_help_string(action)
+        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
 
 
 def _common_flags(command: argparse.ArgumentParser) -> None:
@@ -73,23 +77,42 @@ def _mock_flags(command: argparse.ArgumentParser) -> None:
         "--startup-ms", type=_duration, default=0.0, metavar="MS", help="time it is not ready at first"
     )
     command.add_argument("--cached-tokens", type=_count, default=0, metavar="N", help="cached prompt tokens it reports")
+    command.add_argument(
+        "--fault",
+        action="append",
+        type=_fault,
+        default=[],
+        metavar="KIND[@N]",
+        help="make generations go wrong after N messages, without @N at once: status (an error), stall, eof (no end)",
+    )
     command.set_defaults(run=_run_mock)
+
+
+def _fault(text: str) -> "Fault":
+    """A flag's type."""
+    from smg.engine_server.mock import Fault
+
+    try:
+        return Fault.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _run_mock(arguments: argparse.Namespace) -> int:
     from smg.engine_server.mock import MockEngine, Script
 
-    pace = {
+    rest = {
         "per_chunk": arguments.chunk,
         "first_delay": arguments.delay_first_ms / 1000,
         "chunk_delay": arguments.delay_token_ms / 1000,
         "startup_delay": arguments.startup_ms / 1000,
         "cached_tokens": arguments.cached_tokens,
+        "faults": tuple(arguments.fault),
     }
     if arguments.text:
-        script = Script.text(*arguments.text, split=arguments.split, **pace)
+        script = Script.text(*arguments.text, split=arguments.split, **rest)
     else:
-        script = Script(length=arguments.tokens, **pace)
+        script = Script(length=arguments.tokens, **rest)
 
     async def serving() -> None:
         engine = MockEngine(

@@ -1,18 +1,9 @@
-"""Identifiers: request ids by endpoint, tool-call ids, dispatch ids for engines."""
+"""Identifiers: of requests, of answers, of tool calls, and of dispatches for engines."""
 
 import os
 import re
 import time
 import uuid
-
-# Prefixes of generated request ids (spec api-and-ops 2.1).
-PREFIXES = {
-    "/v1/chat/completions": "chatcmpl-",
-    "/v1/completions": "cmpl-",
-    "/generate": "gnt-",
-    "/v1/responses": "resp_",
-    "/v1/messages": "msg_",
-}
 
 _ACCEPTED = re.compile(r"[\x21-\x7e]{1,128}")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -28,9 +19,14 @@ def random_id(length: int = 24) -> str:
     return "".join(out)
 
 
-def request_id(path: str) -> str:
-    """Mint a request id whose prefix tells the endpoint."""
-    return PREFIXES.get(path, "req-") + random_id()
+def request_id(prefix: str = "req-") -> str:
+    """Mint a request id; a dialect's ``prefix`` tells what was asked for (spec api-and-ops 2.1)."""
+    return prefix + random_id()
+
+
+def response_id(request: str, prefix: str) -> str:
+    """Id of the answer to ``request``, whose id a client may have chosen, behind the ``prefix`` that SDKs expect."""
+    return request if request.startswith(prefix) else prefix + request
 
 
 def acceptable(value: str | None) -> bool:

@@ -14,6 +14,7 @@ from smg.core.batch import TokenLogprobs
 from smg.core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from smg.core.stream import RowOutput
 from smg.parsing.base import CallArguments, CallEnd, CallStart, Content, Parser, Piece, Reasoning, Start
+from smg.parsing.held import Held
 from smg.parsing.passthrough import Passthrough
 
 logger = logging.getLogger(__name__)
@@ -40,15 +41,18 @@ class Chain:
         self.markers = tuple(marker for parser in (reasoning, tools) if parser for marker in parser.markers)
         self._reasoning = reasoning or Passthrough(start)
         self._tools = tools or Passthrough(start)
+        self._held = {"reasoning": Held(), "tools": Held()}
         self._mint = mint
         self._with_ids = with_ids
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._calls: list[str] = []
         self._open = False
+        self._broken_off = False
         if start.history:
             # The client has this text already: the parser reads it only to know where the output goes on.
             self._guard("reasoning", self._reasoning, start.history)
+            self._held["reasoning"] = Held()
 
     def feed(self, output: RowOutput) -> list[Event]:
         """Turn one output of the choice's row into events."""
@@ -64,7 +68,9 @@ class Chain:
         """The output is over: release what parsers held, and end with Finish.
 
         ``reason`` is the engine's or ``stop`` for a stop the gateway found; a ``stop`` with calls becomes
-        ``tool_calls``, ``length`` stays what it is (case OA-05).
+        ``tool_calls``, ``length`` stays what it is (case OA-05). A call that broke off is kept as far as it was sent
+        and marked by its ToolCallEnd; the reason then stays ``stop``, because ``tool_calls`` would ask clients to run
+        calls whose arguments are cut off.
         """
         pieces: list[Piece] = []
         for piece in self._guard("reasoning", self._reasoning, None):
@@ -72,11 +78,10 @@ class Chain:
         pieces += self._guard("tools", self._tools, None)
         events = self._events(pieces)
         if self._open:
-            self._open = False
-            events.append(ToolCallEnd(self.choice, len(self._calls) - 1, complete=False))
+            events += self._events([CallEnd(complete=False)])
         if self._logprobs or self._ids:
             events.append(TextDelta(self.choice, "", *self._take()))
-        if reason == "stop" and self._calls:
+        if reason == "stop" and self._calls and not self._broken_off:
             reason = "tool_calls"
         return [*events, Finish(self.choice, reason, matched)]
 
@@ -90,17 +95,28 @@ class Chain:
         return self._guard("tools", self._tools, piece.text) if isinstance(piece, Content) else [piece]
 
     def _guard(self, kind: str, parser: Parser, text: str | None) -> list[Piece]:
-        """Feed ``text`` (None: finish). A parser that fails is replaced, because model output is never an error."""
+        """Feed ``text`` (None: finish). A parser that fails is replaced, because model output is never an error.
+
+        Text that it may have held then comes out as Content, behind the end of a call that it has left open.
+        """
+        held = self._held[kind]
         try:
-            return parser.finish() if text is None else parser.feed(text)
+            if text is None:
+                return parser.finish()
+            pieces = parser.feed(text)
         except Exception:
             logger.exception("the %s parser failed; the rest of the output is passed on unparsed", kind)
+        else:
+            held.took(text, pieces)
+            return pieces
         plain = Passthrough(Start())
         if kind == "tools":
             self._tools = plain
         else:
             self._reasoning = plain
-        return [] if text is None else [Content(text)]
+        broken: list[Piece] = [CallEnd(complete=False)] if held.open else []
+        self._held[kind] = Held()
+        return [*broken, Content(held.take() + (text or ""))]
 
     def _events(self, pieces: Sequence[Piece]) -> list[Event]:
         events: list[Event] = []
@@ -116,6 +132,7 @@ class Chain:
                     events.append(ToolCallDelta(self.choice, len(self._calls) - 1, text, *self._take()))
                 case CallEnd(complete=complete):
                     self._open = False
+                    self._broken_off = self._broken_off or not complete
                     events.append(ToolCallEnd(self.choice, len(self._calls) - 1, complete))
         return events
 

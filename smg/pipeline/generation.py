@@ -192,6 +192,9 @@ class Generation:
         self._running = await dispatcher.run(query, engine_request)
         self._facts.first_token()
         self._open(plan)
+        # Some dialects begin an answer with the prompt's counts.
+        self._cached = max((batch.cached_tokens for batch in self._running.first), default=0)
+        self._count()
 
     def _open(self, plan: _Plan) -> None:
         """Open the rows and parsers of all choices."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias
+from urllib.parse import unquote
 
 from sanic import Request, Sanic
 from sanic.application.state import ApplicationServerInfo
@@ -14,9 +15,10 @@ from sanic.http.constants import HTTP
 from sanic.response import HTTPResponse
 
 from smg.config import Settings
+from smg.core.errors import GatewayError
 from smg.security.access import Access, Gate
 from smg.server.active import ActiveRequests
-from smg.server.errors import DialectErrors, ErrorBody
+from smg.server.errors import DialectErrors
 from smg.server.middleware import DISPATCH, ENDPOINT, Next, compose
 from smg.server.protocol import GatewayRequest, abort
 from smg.telemetry.metrics import Metrics
@@ -32,7 +34,7 @@ HEAD_SECONDS = 60
 _numbers = itertools.count()
 
 
-# ``handler(request, **parameters)``: an answer, or None when it has sent one itself.
+# ``handler(request, **parameters)``, the path's parameters unquoted: an answer, or None when it has sent one itself.
 Handler: TypeAlias = Callable[..., Awaitable[HTTPResponse | None]]
 
 
@@ -54,12 +56,23 @@ class AppRoute(Protocol):
     def handler(self) -> Handler: ...
     @property
     def access(self) -> Access: ...
+    @property
+    def dialect(self) -> object: ...
 
 
-def build_app(
-    services: AppServices, settings: Settings, routes: Sequence[AppRoute], error_body: ErrorBody
-) -> Sanic[Config, SimpleNamespace]:
-    """Build the application over ``services``.
+class AppApi(Protocol):
+    """What the application serves; ``api.routes.Api`` tells what its parts mean."""
+
+    @property
+    def routes(self) -> Sequence[AppRoute]: ...
+
+    def naming(self, path: str) -> tuple[str, str]: ...
+
+    def error_response(self, request: Request, error: GatewayError) -> HTTPResponse: ...
+
+
+def build_app(services: AppServices, settings: Settings, api: AppApi) -> Sanic[Config, SimpleNamespace]:
+    """Build the application that serves ``api`` over ``services``.
 
     Handlers find the RequestContext in ``request.ctx.smg`` and the services in ``request.app.ctx.services``.
     ``app.ctx.active`` holds the requests that are being handled.
@@ -67,7 +80,7 @@ def build_app(
     app: Sanic[Config, SimpleNamespace] = Sanic(
         f"smg-{next(_numbers)}",
         config=_config(settings),
-        error_handler=DialectErrors(error_body),
+        error_handler=DialectErrors(api.error_response),
         request_class=GatewayRequest,
         configure_logging=False,
     )
@@ -75,10 +88,11 @@ def build_app(
     app.state.server_info.append(ApplicationServerInfo(settings={"version": HTTP.VERSION_1}))
     app.ctx.services = services
     app.ctx.settings = settings
+    app.ctx.api = api
     app.ctx.gate = Gate(settings.security)
     app.ctx.active = ActiveRequests()
     app.ctx.dispatch = compose(DISPATCH, _route)
-    for number, route in enumerate(routes):
+    for number, route in enumerate(api.routes):
         # Load balancers probe with HEAD.
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
         app.add_route(
@@ -89,6 +103,7 @@ def build_app(
             # The layers read the body, after they have let its sender in.
             stream=True,
             ctx_access=route.access,
+            ctx_dialect=route.dialect,
             ctx_template=route.path,
         )
     return app
@@ -118,7 +133,8 @@ async def _route(request: Request) -> None:
 
 def _innermost(handler: Handler) -> Next:
     async def call(request: Request) -> HTTPResponse | None:
-        return await handler(request, **request.match_info)
+        # Unquoted after the routing, so that a name may have a slash in it.
+        return await handler(request, **{name: unquote(value) for name, value in request.match_info.items()})
 
     return call
 

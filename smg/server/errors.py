@@ -1,10 +1,9 @@
-"""Every error answer of the application, in the shape of the dialect that owns the path; never a traceback."""
+"""Every exception of the application becomes an error answer in the shape of a dialect; never a traceback."""
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
-import msgspec
 from sanic import Request
 from sanic.exceptions import (
     BadRequest,
@@ -19,15 +18,14 @@ from sanic.handlers import ErrorHandler
 from sanic.http import Http
 from sanic.response import HTTPResponse
 
-from smg.core.context import RequestContext
-from smg.core.errors import GatewayError, openai_shape
+from smg.core.errors import GatewayError
 from smg.server.accounting import account_unrouted
 from smg.server.identity import context_of
 from smg.server.protocol import UNREAD_LIMIT
 
 log = logging.getLogger("smg.server")
 
-ErrorBody: TypeAlias = Callable[[str, RequestContext, GatewayError], tuple[bytes, str]]
+ErrorResponse: TypeAlias = Callable[[Request, GatewayError], HTTPResponse]
 
 
 def gateway_error(exception: Exception | BaseException, method: str, path: str) -> GatewayError:
@@ -65,11 +63,11 @@ def _bound_rest(request: Request, error: GatewayError) -> None:
 
 
 class DialectErrors(ErrorHandler):
-    """Sanic's hook for exceptions; ``error_body(path, ctx, error)`` gives (body, content type)."""
+    """Sanic's hook for exceptions; ``error_response(request, error)`` makes the answer and notes the error's code."""
 
-    def __init__(self, error_body: ErrorBody) -> None:
+    def __init__(self, error_response: ErrorResponse) -> None:
         super().__init__()
-        self._error_body = error_body
+        self._error_response = error_response
 
     def response(self, request: Request, exception: Exception) -> HTTPResponse:
         """Answer ``exception``; also for what failed before there was a request (a malformed head)."""
@@ -80,21 +78,12 @@ class DialectErrors(ErrorHandler):
             log.info("request failed: %s", error.detail, extra={"code": error.code})
         routed = hasattr(request.ctx, "smg")
         if not routed:
-            request.ctx.smg = context_of({}, request.path, request.app.ctx.settings.server)
-        ctx: RequestContext = request.ctx.smg
-        ctx.notes["error"] = error.code
+            app = request.app.ctx
+            request.ctx.smg = context_of({}, app.api.naming(request.path), app.settings.server)
         _bound_rest(request, error)
-        body, kind = self._body(request.path, ctx, error)
-        response = HTTPResponse(body, error.status, error.headers(), kind)
+        response = self._error_response(request, error)
         if isinstance(exception, MethodNotAllowed):
             response.headers.update(exception.headers)
         if not routed and not isinstance(exception, RequestCancelled):
             account_unrouted(request, response)
         return response
-
-    def _body(self, path: str, ctx: RequestContext, error: GatewayError) -> tuple[Any, str]:
-        try:
-            return self._error_body(path, ctx, error)
-        except Exception:
-            log.exception("the dialect of %s cannot show an error", path)
-            return msgspec.json.encode(openai_shape(error)), "application/json"

@@ -7,31 +7,17 @@ from smg.config.settings import ServerSettings
 from smg.core import clock, ids
 from smg.core.context import RequestContext, TraceParent
 
-# Values of the metrics' label ``endpoint`` (spec api-and-ops 6.1).
-ENDPOINTS = {
-    "/v1/chat/completions": "chat",
-    "/v1/completions": "completions",
-    "/v1/responses": "responses",
-    "/v1/messages": "messages",
-    "/v1/embeddings": "embeddings",
-    "/v1/classify": "classify",
-    "/v1/rerank": "rerank",
-    "/rerank": "rerank",
-    "/v1/audio/transcriptions": "audio_transcriptions",
-    "/generate": "generate",
-}
-
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
-def request_id(headers: Mapping[str, str], names: tuple[str, ...], path: str) -> str:
-    """The client's own id from the first of ``names`` that is present and acceptable, else a new one."""
+def request_id(headers: Mapping[str, str], names: tuple[str, ...], prefix: str) -> str:
+    """The client's own id from the first of ``names`` that is present and acceptable, else ``prefix`` and a new one."""
     for name in names:
         value = headers.get(name)
         if ids.acceptable(value):
             assert value is not None
             return value
-    return ids.request_id(path)
+    return ids.request_id(prefix)
 
 
 def trace_parent(headers: Mapping[str, str]) -> TraceParent | None:
@@ -45,12 +31,13 @@ def trace_parent(headers: Mapping[str, str]) -> TraceParent | None:
     return TraceParent(match[1], match[2], match[3], headers.get("tracestate", ""))
 
 
-def context_of(headers: Mapping[str, str], path: str, settings: ServerSettings) -> RequestContext:
-    """The context of a request that has just arrived."""
+def context_of(headers: Mapping[str, str], naming: tuple[str, str], settings: ServerSettings) -> RequestContext:
+    """The context of a request that has just arrived; ``naming`` has the prefix of new ids and the endpoint's label."""
     now = clock.monotonic()
+    prefix, endpoint = naming
     return RequestContext(
-        request_id=request_id(headers, settings.request_id_headers, path),
-        endpoint=ENDPOINTS.get(path, "other"),
+        request_id=request_id(headers, settings.request_id_headers, prefix),
+        endpoint=endpoint,
         deadline=now + settings.request_timeout_secs,
         trace=trace_parent(headers),
         started=now,

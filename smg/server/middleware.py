@@ -27,7 +27,8 @@ Layer: TypeAlias = Callable[[Next, Request], Awaitable[HTTPResponse | None]]
 
 async def identify(nxt: Next, request: Request) -> HTTPResponse | None:
     """Give the request its context, and keep it among the active ones until it is over."""
-    ctx = context_of(request.headers, request.path, request.app.ctx.settings.server)
+    naming = request.app.ctx.api.naming(request.path)
+    ctx = context_of(request.headers, naming, request.app.ctx.settings.server)
     request.ctx.smg = ctx
     token = current_request.set(ctx.request_id)
     active: ActiveRequests = request.app.ctx.active

@@ -32,7 +32,7 @@ _FLUSH_SECONDS = 1.0
 
 def run(settings: Settings, region: Region, process: int, listener: socket.socket) -> int:
     """Serve until SIGTERM; returns the exit status. The whole of a forked process."""
-    from smg.api.routes import error_body, routes
+    from smg.api.routes import Api
     from smg.pipeline.services import build
 
     async def body() -> None:
@@ -40,7 +40,7 @@ def run(settings: Settings, region: Region, process: int, listener: socket.socke
         services.control = ControlClient(settings.server.state_dir, region.boot_id)
         watch = asyncio.create_task(services.watch())
         try:
-            await serve(build_app(services, settings, routes(), error_body), settings, region, listener)
+            await serve(build_app(services, settings, Api()), settings, region, listener)
         finally:
             watch.cancel()
             await services.close()

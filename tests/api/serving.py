@@ -1,38 +1,36 @@
-"""A Sanic server on loopback around the routes, as thin as can be, and a look at what arrives byte by byte."""
+"""The real application on loopback, and a look at what arrives byte by byte."""
 
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from sanic import Request, Sanic
 
-from smg.api.routes import routes
-from smg.core.context import RequestContext
+from smg.api.dialect import Dialect
+from smg.api.routes import Api
+from smg.api.table import DIALECTS
+from smg.server.app import build_app
+from smg.server.protocol import Connection
 
 SMALL = 32 << 10
 
 
 @asynccontextmanager
-async def serving(services) -> AsyncIterator[str]:
-    """Serve ``services``; yields the base URL. ``services.seen`` keeps the contexts of all requests."""
+async def serving(services, dialects: Sequence[Dialect] = DIALECTS) -> AsyncIterator[str]:
+    """Serve ``services`` to ``dialects``; yields the base URL. ``services.seen`` keeps the contexts of all requests."""
     Sanic.test_mode = True
-    app = Sanic(f"test-{id(services)}", configure_logging=False)
-    app.config.update(ACCESS_LOG=False, FALLBACK_ERROR_FORMAT="json", RESPONSE_TIMEOUT=600, REQUEST_TIMEOUT=600)
-    app.ctx.services = services
+    app = build_app(services, services.settings, Api(dialects))
     services.seen = []
 
     @app.on_request
-    async def context(request: Request) -> None:
-        request.ctx.smg = RequestContext(request.headers.get("x-request-id", "r"))
+    async def remember(request: Request) -> None:
         services.seen.append(request.ctx.smg)
 
-    for route in routes():
-        app.add_route(route.handler, route.path, methods=[route.method], name=f"{route.method}:{route.path}")
     # A socket of our own: Sanic takes port 0 for its default port.
     own = socket.create_server(("127.0.0.1", 0))
-    server = await app.create_server(sock=own, return_asyncio_server=True)
+    server = await app.create_server(sock=own, protocol=Connection, return_asyncio_server=True)
     await server.startup()
     for listener in server.server.sockets:
         # Inherited by connections: a client that does not read is felt after some kilobytes, not megabytes.
@@ -58,14 +56,27 @@ async def until(condition, seconds: float = 5.0) -> None:
 
 
 def frames(body: bytes) -> list:
-    """The server-sent events of a body: objects, the end marker and comments as they are."""
+    """The server-sent events of a body: objects; of named events (name, object); the end marker and comments as is."""
     parts = body.decode().split("\n\n")
     assert parts.pop() == ""
-    return [json.loads(part[6:]) if part.startswith("data: {") else part for part in parts]
+    return [_frame(part) for part in parts]
 
 
-async def send(url: str, body: dict) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Post ``body`` to the chat route over a bare connection."""
+def _frame(part: str) -> object:
+    name, line, data = part.rpartition("\n")
+    if not data.startswith("data: {"):
+        return part
+    value = json.loads(data.removeprefix("data: "))
+    if not line:
+        return value
+    assert name.startswith("event: ")
+    return name.removeprefix("event: "), value
+
+
+async def send(
+    url: str, body: dict, path: str = "/v1/chat/completions"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Post ``body`` to ``path`` over a bare connection."""
     host, port = url.removeprefix("http://").split(":")
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
@@ -73,7 +84,6 @@ async def send(url: str, body: dict) -> tuple[asyncio.StreamReader, asyncio.Stre
     await asyncio.get_running_loop().sock_connect(connection, (host, int(port)))
     reader, writer = await asyncio.open_connection(sock=connection, limit=SMALL)
     data = json.dumps(body).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\ncontent-length: {len(data)}\r\n\r\n"
-    writer.write(head.encode() + data)
+    writer.write(f"POST {path} HTTP/1.1\r\nhost: h\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data)
     await writer.drain()
     return reader, writer

@@ -28,7 +28,7 @@ from smg.core.request import GenerationRequest, Logprobs
 from smg.pipeline.accumulator import Accumulator
 
 DIALECT = OpenAIChat()
-CTX = RequestContext("chatcmpl-1", endpoint="/v1/chat/completions")
+CTX = RequestContext("chatcmpl-1", endpoint="chat")
 HEAD = '{"id":"chatcmpl-1","object":"chat.completion.chunk","created":9,"model":"m","choices":['
 
 
@@ -52,7 +52,7 @@ def meta(n=1, logprobs=None, include_usage=False, continuous_usage=False, stream
 
 def stream(events, **fields) -> bytes:
     encoder = DIALECT.encoder(CTX, meta(**fields))
-    return encoder.preamble() + encoder.events(events) + encoder.closing()
+    return encoder.preamble(direct=False) + encoder.events(events) + encoder.closing()
 
 
 def chunks(body: bytes) -> list[dict]:
@@ -169,7 +169,7 @@ class TestUsage:
     def test_OA_04_running_usage_in_each_chunk(self):
         encoder = DIALECT.encoder(CTX, meta(n=2, include_usage=True, continuous_usage=True))
         assert encoder.template(0) is None
-        body = encoder.preamble()
+        body = encoder.preamble(direct=False)
         body += encoder.events([TextDelta(0, "a"), TextDelta(1, "b"), Usage(7, 2)])
         body += encoder.events([TextDelta(0, "c"), Finish(0, "stop"), Finish(1, "stop"), Usage(7, 5)])
         body += encoder.closing()
@@ -299,4 +299,4 @@ def test_RL_06_a_keep_alive_is_a_comment():
 
 def test_a_client_s_own_request_id_gets_the_prefix():
     encoder = DIALECT.encoder(RequestContext("mine"), meta())
-    assert json.loads(encoder.preamble()[6:])["id"] == "chatcmpl-mine"
+    assert json.loads(encoder.preamble(direct=False)[6:])["id"] == "chatcmpl-mine"

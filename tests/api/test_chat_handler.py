@@ -21,7 +21,8 @@ ANSWER = [[text("hello")], [text(" world"), end()]]
 
 @pytest.fixture
 async def http():
-    async with aiohttp.ClientSession() as session:
+    # Of answers to one request the bytes can be compared.
+    async with aiohttp.ClientSession(headers={"x-request-id": "r"}) as session:
         yield session
 
 
@@ -39,8 +40,8 @@ class TestAnswers:
         answer = json.loads(body)
         assert answer["choices"][0]["message"] == {"role": "assistant", "content": "hello world"}
         assert answer["usage"]["completion_tokens"] == 6
-        assert place.metric("router_requests_total") == 1
-        assert place.services.seen[0].endpoint == "/v1/chat/completions"
+        assert place.metric("router_requests_total\0m\0chat\0false") == 1
+        assert place.services.seen[0].endpoint == "chat"
         assert place.idle()
 
     async def test_streamed(self, http):

@@ -50,7 +50,7 @@ def meta(n=1, keep=None, prompt=None, prompts=(), echo=False, logprobs=None, usa
 
 def stream(pulls, **fields) -> list:
     encoder = DIALECT.encoder(CTX, meta(**fields))
-    body = encoder.preamble() + b"".join(encoder.events(events) for events in pulls) + encoder.closing()
+    body = encoder.preamble(direct=False) + b"".join(encoder.events(events) for events in pulls) + encoder.closing()
     frames = body.decode().split("\n\n")
     assert frames[-2:] == ["data: [DONE]", ""]
     return [json.loads(frame.removeprefix("data: ")) for frame in frames[:-2]]
@@ -93,7 +93,7 @@ def test_golden_answer():
 
 def test_golden_stream():
     encoder = DIALECT.encoder(CTX, meta(usage=(True,)))
-    body = encoder.preamble() + encoder.events([TextDelta(0, 'a"'), Finish(0, "length"), Usage(3, 2)])
+    body = encoder.preamble(direct=False) + encoder.events([TextDelta(0, 'a"'), Finish(0, "length"), Usage(3, 2)])
     body += encoder.closing()
     details = '"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}'
     assert body.decode() == (

@@ -36,7 +36,7 @@ def refused(**fields) -> GatewayError:
 def stream(pulls, **fields) -> list:
     encoder = DIALECT.encoder(CTX, Meta(generate(stream=True, **fields), "m", 9, DECODER))
     assert encoder.template(0) is None
-    body = encoder.preamble() + b"".join(encoder.events(events) for events in pulls) + encoder.closing()
+    body = encoder.preamble(direct=False) + b"".join(encoder.events(events) for events in pulls) + encoder.closing()
     *frames, done, rest = body.decode().split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]

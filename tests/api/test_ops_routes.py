@@ -1,11 +1,16 @@
 """Models, health, metrics and admin routes over HTTP."""
 
+import json
+from types import SimpleNamespace
+
 import aiohttp
 import pytest
 from yarl import URL
 
-from smg.api.errors import error_body, owner
-from smg.api.routes import routes
+from smg.api.dialect import Endpoint
+from smg.api.errors import error_response
+from smg.api.routes import Api
+from smg.api.table import DIALECTS
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.fleet.records import ModelRecord
@@ -129,11 +134,9 @@ class TestAdmin:
 
 
 def test_who_may_call_what():
-    access = {(route.method, route.path): route.access for route in routes()}
-    assert access == {
-        ("POST", "/v1/chat/completions"): "data",
-        ("POST", "/v1/completions"): "data",
-        ("POST", "/generate"): "data",
+    access = {(route.method, route.path): route.access for route in Api().routes}
+    dialects = {(endpoint.method, endpoint.path): "data" for dialect in DIALECTS for endpoint in dialect.routes}
+    assert access == dialects | {
         ("POST", "/v1/tokenize"): "data",
         ("POST", "/v1/detokenize"): "data",
         ("GET", "/v1/models"): "data",
@@ -151,14 +154,66 @@ def test_who_may_call_what():
     }
 
 
-def test_a_path_belongs_to_the_dialect_it_is_below():
-    assert owner("/v1/chat/completions").name == "openai_chat"
-    assert owner("/v1/chat/completions/x").name == "openai_chat"
-    assert owner("/v1/chat/completionsx") is None
+class Named(SimpleNamespace):
+    """As much of a dialect as a route table needs."""
+
+    def __init__(self, name: str, *paths: str) -> None:
+        super().__init__(name=name, label=name, id_prefix=name + "-", routes=tuple(map(Endpoint, paths)))
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/nowhere"])
-def test_an_error_body_has_openai_s_shape_by_default(path):
-    body, kind = error_body(path, RequestContext("r"), GatewayError("not_found", "no such path"))
-    assert kind == "application/json"
-    assert body == (b'{"error":{"message":"no such path","type":"not_found_error","param":null,"code":"not_found"}}')
+PLACES = Api(
+    [
+        Named("chat", "/v1/chat/completions"),
+        Named("items", "/v1/items", "/v1/items/<item>/parts"),
+        Named("parts", "/v1/items/parts"),
+        Named("deep", "/deep/<a>/<b>", "/deeper/<a>"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "owner"),
+    [
+        ("/v1/chat/completions", "chat"),
+        ("/v1/chat/completions/x", "chat"),
+        ("/v1/chat/completionsx", None),
+        ("/v1/chat", None),
+        ("/v1/items/7/parts", "items"),
+        ("/v1/items/7/elsewhere", "items"),
+        ("/v1/items/parts/x", "parts"),
+        ("/deep/1/2", "deep"),
+        ("/deep/1/2/3", "deep"),
+        ("/deep", "deep"),
+        ("/deepest", None),
+        ("/deeper/", "deep"),
+        ("/", None),
+        ("", None),
+    ],
+)
+def test_a_path_belongs_to_the_dialect_with_the_longest_fitting_route(path, owner):
+    found = PLACES.owner(path)
+    assert (found and found.name) == owner
+    assert PLACES.naming(path) == ((owner + "-", owner) if owner else ("req-", "other"))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_requests_to_a_dialect_are_named_by_it(dialect):
+    for endpoint in dialect.routes:
+        assert Api().naming(endpoint.path.partition("<")[0]) == (dialect.id_prefix, dialect.label)
+
+
+def test_an_error_outside_of_all_dialects_has_openai_s_shape():
+    ctx = RequestContext("r")
+    response = error_response(None, ctx, GatewayError("not_found", "no such path"))
+    assert (response.status, response.content_type) == (404, "application/json")
+    assert response.headers["x-smg-error-code"] == "not_found"
+    assert response.body == (
+        b'{"error":{"message":"no such path","type":"not_found_error","param":null,"code":"not_found"}}'
+    )
+    assert ctx.notes["error"] == "not_found"
+
+
+def test_a_dialect_that_cannot_show_an_error_does_not_hide_it(caplog):
+    response = error_response(Named("bad"), RequestContext("r"), GatewayError("not_found", "no such path"))
+    assert (response.status, json.loads(response.body)["error"]["code"]) == (404, "not_found")
+    assert "the dialect bad cannot show an error" in caplog.text

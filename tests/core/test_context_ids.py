@@ -32,9 +32,11 @@ def test_remaining_time(monkeypatch):
 
 
 def test_ids():
-    assert ids.request_id("/v1/chat/completions").startswith("chatcmpl-")
-    assert ids.request_id("/elsewhere").startswith("req-")
-    assert len({ids.request_id("/v1/messages") for _ in range(1000)}) == 1000
+    assert ids.request_id("chatcmpl-").startswith("chatcmpl-")
+    assert ids.request_id().startswith("req-")
+    assert len({ids.request_id("msg_") for _ in range(1000)}) == 1000
+    assert ids.response_id("chatcmpl-1", "chatcmpl-") == "chatcmpl-1"
+    assert ids.response_id("mine", "chatcmpl-") == "chatcmpl-mine"
     assert ids.uuid7().version == 7
     assert ids.uuid7().variant == "specified in RFC 4122"
     assert ids.acceptable("req-7")

@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from smg.api.openapi import document
-from smg.api.routes import routes
+from smg.api.routes import Api
 from tests import gateway as gateways
 from tests.engines_for_tests import mock_process
 
@@ -28,7 +28,7 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
-OPERATIONS = [result.ok() for result in schemathesis.openapi.from_dict(document(routes())).get_all_operations()]
+OPERATIONS = [result.ok() for result in schemathesis.openapi.from_dict(document(Api().routes)).get_all_operations()]
 
 
 @pytest.fixture(scope="module")

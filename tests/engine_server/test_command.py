@@ -56,6 +56,25 @@ async def test_mock_serves_its_text_and_ends_on_sigterm(start, connect, request_
     assert await process.stderr.read() == b""
 
 
+async def test_mock_goes_wrong_on_demand(start, connect, request_of, drain):
+    _, ready = await start("mock", "--text", " one two three", "--fault", "status@2")
+    async with connect(ready["ready"]) as stub:
+        call = stub.Generate(request_of([1]))
+        seen = [await call.read(), await call.read()]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+    assert [list(message.chunk.token_ids) for message in seen] == [[token] for token in encode_text(" one two")]
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "after"), [("status", "status", None), ("stall@0", "stall", 0), ("eof@12", "eof", 12)]
+)
+def test_a_fault_on_the_command_line(text, kind, after):
+    (fault,) = command.parser().parse_args(["mock", "--fault", text]).fault
+    assert (fault.rpc, fault.kind, fault.after_chunks) == ("Generate", kind, after)
+
+
 async def test_a_running_call_may_finish_within_the_grace(start, connect, request_of, drain):
     process, ready = await start("mock", "--tokens", "20", "--delay-token-ms", "20", "--grace-secs", "30")
     async with connect(ready["ready"]) as stub:
@@ -130,6 +149,7 @@ async def test_llama_serves_from_the_command_line(start, connect, request_of, dr
         (["mock", "--port", "70000"], "'70000' is not a port number"),
         (["mock", "--chunk", "0"], "'0' is not a whole number from 1 on"),
         (["mock", "--delay-first-ms", "nan"], "'nan' is not a duration"),
+        (["mock", "--fault", "smoke@3"], "'smoke@3' is not a fault"),
         (["llama", "--slots", "many"], "'many' is not a whole number"),
         (["llama", "--what"], "--what"),
         (["llama", "--weights", "q2"], "invalid choice"),

@@ -7,7 +7,7 @@ import pytest
 from smg.core.batch import TokenLogprobs
 from smg.core.events import Finish, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from smg.core.stream import RowOutput
-from smg.parsing.base import CallArguments, CallEnd, CallStart, Content, Start
+from smg.parsing.base import CallArguments, CallEnd, CallStart, Content, Reasoning, Start
 from smg.parsing.chain import Chain
 from tests.parsing.runs import chain_of, feed, fold, reasoning_parser
 from tests.splits import splits
@@ -57,6 +57,47 @@ class Broken:
         if self.on_feed:
             raise RuntimeError("boom")
         return [Content(text)]
+
+    def finish(self):
+        raise RuntimeError("boom")
+
+
+class Holder:
+    """Holds text up to a full stop; fails at a ``!``, or at the end."""
+
+    markers = ()
+
+    def __init__(self, kind=Content):
+        self.kind = kind
+        self.held = ""
+
+    def feed(self, text):
+        if "!" in text:
+            raise RuntimeError("boom")
+        self.held += text
+        done, stop, rest = self.held.rpartition(".")
+        self.held = rest
+        return [self.kind(done + stop)] if stop else []
+
+    def finish(self):
+        raise RuntimeError("boom")
+
+
+class Bursting(Brackets):
+    """Brackets that holds a call's text back until it is whole, and fails at a ``!``."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = ""
+
+    def feed(self, text):
+        if "!" in text:
+            raise RuntimeError("boom")
+        self.held += text
+        if self.held.count("[") > self.held.count("]"):
+            return []
+        text, self.held = self.held, ""
+        return super().feed(text)
 
     def finish(self):
         raise RuntimeError("boom")
@@ -200,6 +241,77 @@ def test_a_parser_that_fails_loses_no_text(place, caplog):
     chain = Chain(0, Start(), parsers["reasoning"], parsers["tools"])
     assert fold(feed(chain, ["a", "b"]) + chain.finish("stop")) == ("", "ab", [], "stop")
     assert f"the {place} parser failed" in caplog.text
+
+
+HOLDERS = ["held ", "text", ". one. tw", "o. thr", "ee"]
+
+
+@pytest.mark.parametrize("place", ["reasoning", "tools"])
+@pytest.mark.parametrize("fed", range(len(HOLDERS) + 1))
+def test_a_parser_that_fails_gives_back_what_it_held(place, fed):
+    parsers = {"reasoning": None, "tools": None} | {place: Holder()}
+    chain = Chain(0, Start(), parsers["reasoning"], parsers["tools"])
+    events = feed(chain, [*HOLDERS[:fed], "!", " more"]) + chain.finish("stop")
+    assert fold(events) == ("", "".join(HOLDERS[:fed]) + "! more", [], "stop")
+
+
+@pytest.mark.parametrize("place", ["reasoning", "tools"])
+@pytest.mark.parametrize("fed", range(len(HOLDERS) + 1))
+def test_a_parser_that_fails_at_the_end_gives_back_what_it_held(place, fed):
+    parsers = {"reasoning": None, "tools": None} | {place: Holder()}
+    chain = Chain(0, Start(), parsers["reasoning"], parsers["tools"])
+    assert fold(feed(chain, HOLDERS[:fed]) + chain.finish("stop")) == ("", "".join(HOLDERS[:fed]), [], "stop")
+
+
+def test_reasoning_that_was_held_comes_back_as_text():
+    chain = Chain(0, Start(), Holder(Reasoning), None)
+    assert fold(feed(chain, ["so. the", "n", "!"]) + chain.finish("stop")) == ("so.", " then!", [], "stop")
+
+
+def test_history_that_a_failing_parser_held_is_not_sent_again():
+    chain = Chain(0, Start(history="what the client has"), Holder(), None)
+    assert fold(feed(chain, ["!"]) + chain.finish("stop")) == ("", "!", [], "stop")
+
+
+@pytest.mark.parametrize("texts", [["a [f", ":{} "], ["a ", "[", "f:{}"], ["a [f:{}] b [g:", "{"]])
+@pytest.mark.parametrize("last", [["!"], []])
+def test_a_call_that_a_failing_parser_held_comes_back_as_text(texts, last):
+    chain = Chain(0, Start(), None, Bursting())
+    events = feed(chain, [*texts, *last]) + chain.finish("stop")
+    assert fold(events) == ("", "".join(texts + last), [], "stop")
+
+
+def test_a_parser_that_fails_inside_a_call_ends_it_as_incomplete_and_gives_its_text_back():
+    class Failing(Brackets):
+        def feed(self, text):
+            if "!" in text:
+                raise RuntimeError("boom")
+            return super().feed(text)
+
+    chain = Chain(0, Start(), None, Failing(), mint=lambda: "one")
+    events = feed(chain, ["hi [f:{1", "2", "!"]) + chain.finish("stop")
+    assert events == [
+        TextDelta(0, "hi "),
+        ToolCallStart(0, 0, "one", "f"),
+        ToolCallDelta(0, 0, "{1"),
+        ToolCallDelta(0, 0, "2"),
+        ToolCallEnd(0, 0, complete=False),
+        TextDelta(0, "[f:{12!"),
+        Finish(0, "stop"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("[f:{1}]", "tool_calls"), ("[f:{1", "stop"), ("[f:{1}] [g:{2", "stop"), ("[f:{1}] [g", "tool_calls")],
+)
+def test_a_stop_inside_a_call_does_not_ask_for_calls(text, reason):
+    for split in splits([text]):
+        chain = with_tools()
+        events = feed(chain, split) + chain.finish("stop", "STOP")
+        assert events[-1] == Finish(0, reason, "STOP")
+        ends = [event.complete for event in events if isinstance(event, ToolCallEnd)]
+        assert ends == ([True] * (len(ends) - 1) + [reason == "tool_calls"])
 
 
 def test_a_parser_that_fails_at_the_end_still_ends():

@@ -1,12 +1,13 @@
 """The documentation agrees with the code: settings, flags, links, and snippets that at least compile."""
 
 import importlib.util
+import itertools
 import re
 from pathlib import Path
 
 import pytest
 
-from smg.cli import bench
+from smg.cli import bench, engine
 from smg.config.fields import fields
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,7 +16,6 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 OTHER = {
     *("--grpc", "--headless"),  # vllm serve
     *("--fast", "--full", "--sanitize", "--real-vllm", "--help", "--config", "--check", "--strict", "--inplace"),
-    *("--tokens", "--json"),  # smg-engine mock, smg-bench
 }
 
 
@@ -36,7 +36,8 @@ def test_the_configuration_page_is_current():
 def test_every_flag_that_is_named_exists(page):
     known = {flag for field in fields() for flag in (field.flag, *field.aliases)} | OTHER
     known |= {"--no-" + field.flag[2:] for field in fields() if field.shape == "flag"}
-    for command in bench.parser()._subparsers._group_actions[0].choices.values():
+    programs = (program.parser()._subparsers._group_actions[0].choices.values() for program in (bench, engine))
+    for command in itertools.chain(*programs):
         known |= {flag for action in command._actions for flag in action.option_strings}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", page.read_text("utf-8")))
     assert named - known == set()

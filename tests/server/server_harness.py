@@ -31,11 +31,6 @@ from smg.telemetry.page import render
 Sanic.test_mode = True
 
 
-def error_body(path: str, ctx: Any, error: GatewayError) -> tuple[bytes, str]:
-    shape = anthropic_shape(error, ctx.request_id) if path.startswith("/v1/messages") else openai_shape(error)
-    return msgspec.json.encode(shape), "application/json"
-
-
 async def alive(request: Request) -> HTTPResponse:
     return HTTPResponse(b"OK")
 
@@ -98,8 +93,8 @@ async def metrics_page(request: Request) -> HTTPResponse:
     return HTTPResponse(render(request.app.ctx.services.metrics))
 
 
-def route(method: str, path: str, handler: Any, access: str = "public") -> SimpleNamespace:
-    return SimpleNamespace(method=method, path=path, handler=handler, access=access)
+def route(method: str, path: str, handler: Any, access: str = "public", dialect: Any = None) -> SimpleNamespace:
+    return SimpleNamespace(method=method, path=path, handler=handler, access=access, dialect=dialect)
 
 
 ROUTES = [
@@ -115,13 +110,28 @@ ROUTES = [
     route("GET", "/buffered", buffered),
     route("POST", "/buffered", buffered),
     route("GET", "/v1/models/<name:path>", parameter),
-    route("POST", "/v1/messages", echo, "data"),
+    route("POST", "/v1/messages", echo, "data", "messages"),
     route("POST", "/flush_cache", echo, "admin"),
 ]
 
 
+class SmallApi:
+    """A route table of which one route belongs to a dialect."""
+
+    routes = ROUTES
+
+    def naming(self, path: str) -> tuple[str, str]:
+        return ("msg_", "messages") if path == "/v1/messages" else ("req-", "other")
+
+    def error_response(self, request: Request, error: GatewayError) -> HTTPResponse:
+        of_dialect = request.route is not None and request.route.ctx.dialect == "messages"
+        shape = anthropic_shape(error, request.ctx.smg.request_id) if of_dialect else openai_shape(error)
+        request.ctx.smg.notes["error"] = error.code
+        return HTTPResponse(msgspec.json.encode(shape), error.status, error.headers(), "application/json")
+
+
 def make_app(settings: Settings, metrics: Metrics) -> Any:
-    app = build_app(SimpleNamespace(metrics=metrics, draining=False), settings, ROUTES, error_body)
+    app = build_app(SimpleNamespace(metrics=metrics, draining=False), settings, SmallApi())
     app.ctx.story = []
     return app
 

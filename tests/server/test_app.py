@@ -150,7 +150,9 @@ async def test_admin_routes_use_the_gate_with_the_connections_own_address(applic
 
 
 async def test_path_parameters_reach_the_handler(application):
-    assert (await (await application()).ask("GET", "/v1/models/org/name")).body == b"org/name"
+    for path in ("org/name", "org%2Fname"):
+        assert (await (await application()).ask("GET", f"/v1/models/{path}")).body == b"org/name"
+    assert (await (await application()).ask("GET", "/v1/models/a%2525b")).body == b"a%25b"
 
 
 async def test_head_works_where_get_does(application):

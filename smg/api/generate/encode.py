@@ -68,7 +68,7 @@ class GenerateStream:
         names = [f"{side}_{kind}_logprobs" for side in ("input", "output") for kind in kinds] if facts.probs else []
         self._choices = [_Choice(names) for _ in range(choices)]
 
-    def preamble(self) -> bytes:
+    def preamble(self, *, direct: bool) -> bytes:
         return b""
 
     def template(self, choice: int) -> ByteTemplate | None:

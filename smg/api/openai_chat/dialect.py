@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from smg.api.dialect import Meta
+from smg.api.dialect import Endpoint, ErrorAnswer, Meta
+from smg.api.errors import openai_error
 from smg.api.openai_chat.answer import completion
 from smg.api.openai_chat.decode import ChatOptions, decode
 from smg.api.openai_chat.encode import ChatStream
 from smg.api.openai_chat.types import ChatBody
-from smg.api.openai_parts import prefixed
 from smg.core.context import RequestContext
-from smg.core.errors import GatewayError, openai_shape
+from smg.core.errors import GatewayError
+from smg.core.ids import response_id
 from smg.core.request import GenerationRequest
 from smg.pipeline.accumulator import Answer
 
@@ -19,24 +20,29 @@ class OpenAIChat:
     """OpenAI chat completions."""
 
     name = "openai_chat"
-    path = "/v1/chat/completions"
-    body = ChatBody
-    reply = None
+    label = "chat"
+    id_prefix = "chatcmpl-"
+    routes = (Endpoint("/v1/chat/completions", summary="Chat completions", body=ChatBody),)
 
-    def decode(self, body: bytes, headers: Mapping[str, str], ctx: RequestContext) -> GenerationRequest:
+    def decode(
+        self, body: bytes, headers: Mapping[str, str], params: Mapping[str, str], ctx: RequestContext
+    ) -> GenerationRequest:
         return decode(body, headers)
 
     def encoder(self, ctx: RequestContext, meta: Meta) -> ChatStream:
         options = meta.request.options if isinstance(meta.request.options, ChatOptions) else ChatOptions()
         return ChatStream(
-            prefixed(ctx.request_id, self.path), meta.model, meta.created, meta.request.n, options, meta.decoder
+            response_id(ctx.request_id, self.id_prefix), meta.model, meta.created, meta.request.n, options, meta.decoder
         )
 
     def answer(self, ctx: RequestContext, meta: Meta, answer: Answer) -> Any:
         probs = meta.request.logprobs is not None
         return completion(
-            prefixed(ctx.request_id, self.path), meta.model, meta.created, answer, meta.decoder, probs=probs
+            response_id(ctx.request_id, self.id_prefix), meta.model, meta.created, answer, meta.decoder, probs=probs
         )
 
-    def error(self, ctx: RequestContext, error: GatewayError) -> Any:
-        return openai_shape(error)
+    def headers(self, ctx: RequestContext) -> Mapping[str, str]:
+        return {}
+
+    def error(self, ctx: RequestContext, error: GatewayError) -> ErrorAnswer:
+        return openai_error(error)

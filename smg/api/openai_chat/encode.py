@@ -47,7 +47,7 @@ class ChatStream:
         self._tail = b'],"usage":null}\n\n' if options.usage.include else b"]}\n\n"
         self._text = [self._text_template(choice) for choice in range(n)]
 
-    def preamble(self) -> bytes:
+    def preamble(self, *, direct: bool) -> bytes:
         """The role chunk of every choice."""
         delta = b'{"role":"assistant","content":""}'
         return b"".join(self._chunk(choice, delta) for choice in range(self._n))

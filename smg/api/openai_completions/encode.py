@@ -34,7 +34,7 @@ class CompletionStream:
         self._silent = set(range(meta.request.choices)) if options.echo else set()
         self._rows: dict[int, OutputLogprobs] = {}
 
-    def preamble(self) -> bytes:
+    def preamble(self, *, direct: bool) -> bytes:
         """The echoed prompts, unless they wait for their log probabilities."""
         if self._options.logprobs:
             return b""

@@ -1,14 +1,18 @@
 """What a mock engine does: the tokens it answers with, its pace, its quirks and its faults."""
 
 import hashlib
+import re
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import grpc
 import msgspec
 
 from smg.engine_server.mock import tokenizer
+
+Kind: TypeAlias = Literal["status", "stall", "eof"]
+_FAULT = re.compile(r"(status|stall|eof)(?:@([0-9]{1,9}))?")
 
 Tokens: TypeAlias = Sequence[int] | Callable[[Any, int], Sequence[int]]
 
@@ -24,12 +28,25 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rpc: str = "Generate"
-    kind: Literal["status", "stall", "eof"] = "status"
+    kind: Kind = "status"
     after_chunks: int | None = None
     status: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     message: str = "scripted failure"
     trailers: tuple[tuple[str, str], ...] = ()
     first: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Fault":
+        """A fault of Generate as the command line says it: ``KIND`` or ``KIND@N`` (after N messages with tokens).
+
+        Raises:
+            ValueError: it is neither.
+        """
+        found = _FAULT.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not a fault: status, stall or eof, with @N after N messages")
+        kind, after = found.groups()
+        return cls(kind=cast("Kind", kind), after_chunks=None if after is None else int(after))
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
