@@ -37,13 +37,17 @@ def not_ready(services: Services) -> str | None:
     served = {name for worker in snapshot.workers if services.view.status(worker) == "ready" for name in worker.models}
     if not served:
         return "insufficient healthy workers"
+    reason = "tokenizer not yet registered"
     for model in snapshot.models:
         if served.isdisjoint([model.id, *model.aliases]):
             continue
-        if services.texts.ready(model):
+        if not services.texts.ready(model):
+            services.texts.ensure(model)
+        elif services.texts.get(model).decodes:
             return None
-        services.texts.ensure(model)
-    return "tokenizer not yet registered"
+        else:
+            reason = "tokenizer cannot decode generated text"
+    return reason
 
 
 async def metrics(request: Request) -> HTTPResponse:

@@ -129,6 +129,31 @@ class ModelSettings(_Group, frozen=True):
     ] = None
 
 
+class TokenizerCacheSettings(_Group, frozen=True):
+    """What is remembered of encoded prompts. All bounds hold per tokenizer and worker process."""
+
+    enable_l0: Annotated[
+        bool, option("--tokenizer-cache-enable-l0", "Remember the token ids of whole prompts (level 0).")
+    ] = True
+    l0_max_entries: Annotated[
+        int, option("--tokenizer-cache-l0-max-entries", "Prompts remembered at most in level 0.", ge=1)
+    ] = 10_000
+    l0_max_memory: Annotated[int, option("--tokenizer-cache-l0-max-memory", "Bytes of level 0 at most.", ge=1)] = (
+        50 << 20
+    )
+    enable_l1: Annotated[
+        bool,
+        option(
+            "--tokenizer-cache-enable-l1",
+            "Remember the token ids of how prompts begin (level 1), so that a longer conversation encodes only its "
+            "last turn; used only for tokenizers that prove at load time that it changes nothing.",
+        ),
+    ] = True
+    l1_max_memory: Annotated[int, option("--tokenizer-cache-l1-max-memory", "Bytes of level 1 at most.", ge=1)] = (
+        50 << 20
+    )
+
+
 class RoutingSettings(_Group, frozen=True):
     """How a worker is chosen, and what happens when one fails before its first token."""
 
@@ -209,6 +234,7 @@ class Settings(_Group, frozen=True):
     server: ServerSettings = ServerSettings()
     fleet: FleetSettings = FleetSettings()
     model: ModelSettings = ModelSettings()
+    tokenizer_cache: TokenizerCacheSettings = TokenizerCacheSettings()
     routing: RoutingSettings = RoutingSettings()
     admission: AdmissionSettings = AdmissionSettings()
     security: SecuritySettings = SecuritySettings()

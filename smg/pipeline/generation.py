@@ -53,7 +53,7 @@ class Generation:
         self._facts = Facts(services.metrics, ctx, streaming=request.stream)
         self._interrupt = Interrupt(ctx)
         self._model: ModelRecord | None = None
-        self._text: TextModel | None = None
+        self._decoder: Decoder | None = None
         self._admitted: AdmissionLease | None = None
         self._running: Running | None = None
         self._choices: list[Choice] = []
@@ -80,8 +80,8 @@ class Generation:
     @property
     def decoder(self) -> Decoder:
         """Id to bytes table of the model, known after ``start``."""
-        assert self._text is not None
-        return self._text.tokenizer.decoder
+        assert self._decoder is not None
+        return self._decoder
 
     async def start(self) -> None:
         """Resolve, prepare, admit, select, open, and wait for the first batch.
@@ -94,9 +94,10 @@ class Generation:
             self._model = resolve(self._services.view.snapshot(), self._request.model)
             self._facts.model(self._model.id)
             refuse_media(self._request)
-            self._text = self._services.texts.get(self._model)
-            prepared = await self._interrupt.run(prepare(self._text, self._request))
-            await self._run(self._model, self._text, prepared)
+            text = self._services.texts.get(self._model)
+            self._decoder = text.decoder
+            prepared = await self._interrupt.run(prepare(text, self._request))
+            await self._run(self._model, text, prepared)
         except GatewayError as error:
             self._facts.failed(error.code)
             await self.aclose("error")

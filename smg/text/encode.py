@@ -21,16 +21,16 @@ class CacheStats(msgspec.Struct, frozen=True):
     added tokens proved to be safe cuts (0: beginnings are not cached).
     """
 
-    exact_hits: int
-    exact_misses: int
-    exact_entries: int
-    exact_bytes: int
-    prefix_hits: int
-    prefix_misses: int
-    prefix_entries: int
-    prefix_bytes: int
-    reused_ids: int
-    safe_tokens: int
+    exact_hits: int = 0
+    exact_misses: int = 0
+    exact_entries: int = 0
+    exact_bytes: int = 0
+    prefix_hits: int = 0
+    prefix_misses: int = 0
+    prefix_entries: int = 0
+    prefix_bytes: int = 0
+    reused_ids: int = 0
+    safe_tokens: int = 0
 
 
 class CachedEncoder:
@@ -52,6 +52,8 @@ class CachedEncoder:
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Encode ``text``. Raises what the encoder raises."""
+        if not self._exact.max_bytes:
+            return self._encode_rest(text, add_special_tokens)
         try:
             ids = self._exact.get(text, add_special_tokens)
         except UnicodeEncodeError:

@@ -116,7 +116,7 @@ def from_byte_level(value: bytes) -> bytes:
 
 
 class TokenTable:
-    """The ``core.stream.Decoder`` of one tokenizer; entries are made when first asked for.
+    """The ``core.stream.Decoder`` of one tokenizer, worked out anew for each question (``tables`` keeps the answers).
 
     ``texts`` looks an id's text up (None: no such id). ``added`` maps the ids of added tokens to (text, special).
     """
@@ -133,22 +133,18 @@ class TokenTable:
         self._added = dict(added)
         self._steps = compile_steps(decoder)
         self._byte_level = is_byte_level(decoder)
-        self._special = frozenset(token for token, (_, special) in self._added.items() if special)
-        self._inner: dict[int, bytes] = {}
-        self._first: dict[int, bytes] = {}
 
     def is_special(self, token: int) -> bool:
-        return token in self._special
+        _, special = self._added.get(token, ("", False))
+        return special
 
     def token_bytes(self, token: int) -> bytes:
-        found = self._inner.get(token)
-        return self._make(token, False, self._inner) if found is None else found
+        return self._decode(token, False)
 
     def first_bytes(self, token: int) -> bytes:
-        found = self._first.get(token)
-        return self._make(token, True, self._first) if found is None else found
+        return self._decode(token, True)
 
-    def _make(self, token: int, first: bool, cache: dict[int, bytes]) -> bytes:
+    def _decode(self, token: int, first: bool) -> bytes:
         text, special = self._added.get(token, (None, False))
         # Added tokens are matched as plain text, so a byte-level alphabet does not apply to them.
         literal = text is not None and (special or self._byte_level)
@@ -159,5 +155,4 @@ class TokenTable:
         value = text.encode()
         for step in () if literal else self._steps:
             value = step(value, first)
-        cache[token] = value
         return value

@@ -12,6 +12,7 @@ import tokenizers
 
 from smg.core.stream import Decoder
 from smg.text.shield import JOINER, Shield
+from smg.text.tables import vocabulary
 from smg.text.token_bytes import TokenTable, UnsupportedDecoder
 
 # Names tried when tokenizer_config.json does not mention a special token at all (spec text-pipeline 1.3).
@@ -47,8 +48,9 @@ class SpecialTokens(msgspec.Struct, frozen=True):
 class Tokenizer:
     """Encoding, decoding and special tokens of one model.
 
-    ``eos_ids`` are sorted; ``size`` is the highest id plus one. Instances may be used from several threads at once;
-    encoding releases the GIL.
+    ``eos_ids`` are sorted; ``size`` is the highest id plus one. ``literals`` are the added tokens that are looked for
+    in a text before it is normalised, and their ids. Instances may be used from several threads at once; encoding
+    releases the GIL.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -77,6 +79,11 @@ class Tokenizer:
         self._apply_bos_and_eos()
         self.eos_ids = self._find_eos()
         self._joiner = self._add_joiner()
+        self.literals: dict[str, int] = {
+            token.content: number
+            for number, token in self._hf.get_added_tokens_decoder().items()
+            if not token.normalized
+        }
         specials = [text for text, special in self._added.values() if special]
         self.shield = Shield(specials if self._joiner is not None else [])
 
@@ -92,14 +99,14 @@ class Tokenizer:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """Id to bytes.
+        """Id to bytes, as the table that native rows read. Made at the first use, which takes up to a second.
 
         Raises:
             TokenizerError: the model's decoder cannot be applied token by token (WordPiece and other encoders' kinds).
         """
         state = None if self._hf.decoder is None else msgspec.json.decode(self._hf.decoder.__getstate__())
         try:
-            return TokenTable(self.size, self._hf.id_to_token, self._added, state)
+            return vocabulary(TokenTable(self.size, self._hf.id_to_token, self._added, state))
         except UnsupportedDecoder as error:
             raise TokenizerError(str(error)) from None
 
