@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 import uvloop
-from server_harness import Application, Gateway, make_app
 
 from smg.config import Settings
 from smg.server.protocol import Connection
 from smg.server.sockets import tls_context
 from smg.telemetry.cells import LocalCells
 from smg.telemetry.metrics import Metrics
+from tests.server.server_harness import Application, Gateway, make_app
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

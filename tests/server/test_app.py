@@ -5,10 +5,10 @@ import json
 import logging
 
 import pytest
-from server_harness import Reply
 
 from smg.config.settings import SecuritySettings, ServerSettings
 from smg.server.middleware import DISPATCH, ENDPOINT
+from tests.server.server_harness import Reply
 
 
 def test_the_layers_stand_in_the_specified_order():

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from server_harness import eventually
 
 from smg import Server
 from smg.cli.server import main
@@ -19,6 +18,7 @@ from smg.config import Settings, SettingsError
 from smg.config.settings import FleetSettings, ServerSettings, TelemetrySettings
 from smg.server.run import check
 from smg.server.sockets import StartError
+from tests.server.server_harness import eventually
 
 
 def quiet(tmp_path, **server) -> Settings:

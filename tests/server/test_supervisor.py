@@ -9,12 +9,12 @@ import threading
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from server_harness import Gateway, eventually, sleeping_control
 
 from smg._native.region import Region
 from smg.config import Settings
 from smg.server.roles import FIRST_DELAY, LONGEST_DELAY, STEADY_SECONDS, Role
 from smg.server.sockets import StartError, free_port, open_listeners
+from tests.server.server_harness import Gateway, eventually, sleeping_control
 
 
 def running(pid: int) -> bool:
