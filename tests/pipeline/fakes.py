@@ -23,7 +23,7 @@ from smg.routing.policies.round_robin import RoundRobin
 from smg.telemetry.cells import LocalCells
 from smg.telemetry.metrics import Metrics
 from smg.text.registry import TextModel
-from smg.text.stream_table import PythonStreamTable
+from smg.text.tables import make_table
 from tests.routing.fleets import PROCESS, FakeFleet
 
 EOS = mock.EOS
@@ -154,7 +154,7 @@ def world(
         admission=Admission(settings.admission, fleet.region, PROCESS),
         texts=texts,
         drivers=drivers,
-        table=PythonStreamTable(),
+        table=make_table(),
         metrics=Metrics(cells, PROCESS),
     )
     return World(fleet=fleet, drivers=drivers, texts=texts, cells=cells, services=services)

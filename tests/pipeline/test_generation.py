@@ -26,7 +26,8 @@ from smg.engine_server.mock import tokenizer as mock
 from smg.pipeline.accumulator import Accumulator
 from smg.pipeline.generation import Generation
 from tests.api.serving import until
-from tests.pipeline.fakes import EOS, FOREVER, World, end, limited, text, world
+from tests.api.serving import until
+from tests.pipeline.fakes import EOS, FOREVER, World, end, limited, text, text_model, world
 
 GONE = GatewayError("worker_failed", "the engine has gone", worker_fault=True)
 BROKEN = GatewayError("worker_stream_failed", "the stream broke", worker_fault=True)
@@ -388,8 +389,10 @@ class TestCancellation:
     async def test_whoever_cancels_the_context_ends_the_stream(self, reason, code):
         place = world({"w1": [[[text("a")], FOREVER]]})
         ctx = context()
-        asyncio.get_running_loop().call_later(0.01, ctx.cancel.cancel, reason)
-        assert flat(await run(place, ctx))[-1].code == code
+        running = asyncio.create_task(run(place, ctx))
+        await until(lambda: place.drivers.sources and place.drivers.sources[0].pulls == 2)
+        ctx.cancel.cancel(reason)
+        assert flat(await running)[-1].code == code
         assert place.drivers.cancelled == [reason]
         assert place.idle()
 
@@ -413,6 +416,16 @@ class TestCancellation:
         assert place.idle()
         with pytest.raises(StopAsyncIteration):
             await anext(generation)
+
+
+async def test_a_model_whose_ids_cannot_be_decoded_is_refused_at_once(monkeypatch):
+    monkeypatch.setattr(text_model(), "_decoder", None)
+    place = world({"w1": [ONE_LINE]})
+    with pytest.raises(GatewayError) as caught:
+        await run(place)
+    assert (caught.value.code, caught.value.status) == ("not_implemented", 501)
+    assert place.drivers.opened == []
+    assert place.idle()
 
 
 class TestDirect:
@@ -450,7 +463,7 @@ class TestDirect:
         place = world({"w1": [[[text("a")], [text('"b"', 1)], [end(0), text("c", 1)], [end(1, "length")]]]})
         taken, data, events = await self.direct(place, n=2)
         assert taken
-        assert data == rb"<0:a><1:\"b\"><1:c>"
+        assert data == rb"<0:a><1:\"><1:b><1:\"><1:c>"
         assert events == [Finish(0, "stop"), Finish(1, "length"), Usage(events[-1].prompt_tokens, 5)]
 
     async def test_held_text_goes_the_same_way(self):
