@@ -26,7 +26,6 @@ from smg.engine_server.mock import tokenizer as mock
 from smg.pipeline.accumulator import Accumulator
 from smg.pipeline.generation import Generation
 from tests.api.serving import until
-from tests.api.serving import until
 from tests.pipeline.fakes import EOS, FOREVER, World, end, limited, text, text_model, world
 
 GONE = GatewayError("worker_failed", "the engine has gone", worker_fault=True)
