@@ -34,19 +34,21 @@ class CacheStats(msgspec.Struct, frozen=True):
 
 
 class CachedEncoder:
-    """Encodes as ``encoder`` does, and never differently; see ``cuts.Cutter`` for ``literals``.
+    """Encodes as ``encoder`` does, and never differently; see ``cuts.Cutter`` for ``literals`` and ``template``.
 
     First a text seen before (exact), then the longest known beginning of it, cut behind an added token, so that only
     the rest is encoded (prefix). May be used from several threads at once. Construction tries the tokenizer out, which
     takes up to half a second for large sets of added tokens: do it where the tokenizer is loaded.
     """
 
-    def __init__(self, encoder: Encoder, literals: dict[str, int], sizes: CacheSizes | None = None) -> None:
+    def __init__(
+        self, encoder: Encoder, literals: dict[str, int], sizes: CacheSizes | None = None, template: str = ""
+    ) -> None:
         sizes = sizes or CacheSizes()
         self._encoder = encoder
         self._exact = EncodeCache(sizes.exact_bytes, sizes.exact_entries)
         self._prefixes = EncodeCache(sizes.prefix_bytes)
-        self._cutter = Cutter(encoder, literals if sizes.prefix_bytes else {})
+        self._cutter = Cutter(encoder, literals if sizes.prefix_bytes else {}, template)
         self._frame = frame(encoder) if self._cutter.safe else None
         self._reused = 0
 

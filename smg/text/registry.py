@@ -34,8 +34,9 @@ class TextModel:
             TokenizerError: files are missing or broken.
         """
         self.tokenizer = Tokenizer(directory)
-        self.encoder = CachedEncoder(self.tokenizer, self.tokenizer.literals, sizes)
         self.source: TemplateSource = find_template(self.tokenizer.directory, self.tokenizer.config, chat_template)
+        template = (self.source.default or "") + (self.source.tool_use or "")
+        self.encoder = CachedEncoder(self.tokenizer, self.tokenizer.literals, sizes, template)
         self._default = self._chat(self.source.default)
         self._tool_use = self._chat(self.source.tool_use)
         self._decoder: Decoder | None = None

