@@ -58,5 +58,6 @@ async def metrics(request: Request) -> HTTPResponse:
         WorkerSample(worker.id, services.region.inflight(worker.slot)[0], services.view.status(worker) == "ready")
         for worker in workers
     ]
-    page = render(services.metrics, samples, services.region.requests_total())
+    region = services.region
+    page = render(services.metrics, samples, region.requests_total(), region.waiting_total())
     return HTTPResponse(page, content_type=CONTENT_TYPE)

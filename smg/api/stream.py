@@ -61,6 +61,7 @@ class Stream:
         self._encoder: StreamEncoder | None = None
         self._interrupt = Interrupt(ctx)
         self._sink = ResponseSink(request, EVENT_STREAM, lambda: _HEADERS | worker_header(services, ctx))
+        self._silence = services.settings.server.sse_keepalive_secs
         self._created = clock.created()
 
     async def run(self) -> None:
@@ -70,7 +71,7 @@ class Stream:
             GatewayError: nothing has been sent; the error may still be the whole answer.
             ConnectionError: the client has gone, or takes nothing any more.
         """
-        keepalive = KeepAlive(self._sink, lambda: self._any_encoder().keepalive())
+        keepalive = KeepAlive(self._sink, self._silence, lambda: self._any_encoder().keepalive())
         try:
             if await self._start(keepalive):
                 await self._relay()

@@ -59,6 +59,15 @@ class ServerSettings(_Group, frozen=True):
     shutdown_grace_period_secs: Annotated[
         float, option("--shutdown-grace-period-secs", "After SIGTERM, seconds running requests may finish in.", ge=0)
     ] = 180.0
+    sse_keepalive_secs: Annotated[
+        float,
+        option(
+            "--sse-keepalive-secs",
+            "Seconds of silence after which a stream is kept open by a comment, also while it waits for its first "
+            "token; 0: never.",
+            ge=0,
+        ),
+    ] = 15.0
     request_id_headers: Annotated[
         tuple[str, ...],
         option("--request-id-headers", "Headers a client's own request id is taken from, first present wins."),
@@ -171,16 +180,28 @@ class RoutingSettings(_Group, frozen=True):
 
 
 class AdmissionSettings(_Group, frozen=True):
-    """How many requests are let in."""
+    """How many requests are let in, and how many may wait for it."""
 
     max_concurrent_requests: Annotated[
         int,
         option(
             "--max-concurrent-requests",
-            "Requests in flight over all worker processes, beyond which 429 is answered; -1: no limit.",
+            "Generations in flight over all worker processes; more have to wait in the queue. -1 or 0: no limit.",
             ge=-1,
         ),
     ] = -1
+    queue_size: Annotated[
+        int,
+        option(
+            "--queue-size",
+            "Generations that wait over all worker processes, first come first served; more are answered with 429. "
+            "0: nobody waits.",
+            ge=0,
+        ),
+    ] = 100
+    queue_timeout_secs: Annotated[
+        float, option("--queue-timeout-secs", "Longest wait in the queue; after it 503 is answered.", gt=0)
+    ] = 60.0
 
 
 class SecuritySettings(_Group, frozen=True):

@@ -96,6 +96,7 @@ class Generation:
             self._arm()
             self._model = resolve(self._services.view.snapshot(), self._request.model)
             self._facts.model(self._model.id)
+            self._services.admission.check()
             refuse_media(self._request)
             text = await self._load(self._model)
             self._decoder = text.decoder
@@ -138,7 +139,7 @@ class Generation:
                 trace=self._ctx.trace.header() if self._ctx.trace else None,
             )
 
-        self._admitted = await self._services.admission.acquire(self._ctx)
+        self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))
         query = Query(model.id, prepared.ids, hints=request.hints, tokens=len(prepared.ids))
         dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
         self._running = await dispatcher.run(query, engine_request)

@@ -79,6 +79,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     """
     named(settings.model)
     view = FleetView(region)
+    metrics = Metrics(region, process)
     policy = POLICIES[settings.routing.policy](region)
     services = Services(
         settings=settings,
@@ -86,11 +87,11 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         process=process,
         view=view,
         router=FleetRouter(view, region, process, policy),
-        admission=Admission(settings.admission, region, process),
+        admission=Admission(settings.admission, region, process, metrics),
         texts=TextRegistry(settings.model, settings.tokenizer_cache),
         drivers=DriverPool(),
         table=make_table(),
-        metrics=Metrics(region, process),
+        metrics=metrics,
     )
     view.on_change(services.follow)
     return services

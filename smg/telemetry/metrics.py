@@ -56,6 +56,12 @@ class Metrics:
         self.worker_retries_total = counter(
             "worker_retries_total", "Attempts after the first of a request.", "endpoint", "reason"
         )
+        self.admission_wait_seconds = histogram(
+            "admission_wait_seconds", "Time in the queue before admission, of those that had to wait."
+        )
+        self.admission_rejections_total = counter(
+            "admission_rejections_total", "Generations refused because too many were running or waiting.", "reason"
+        )
         self.engine_aborts_total = counter("engine_aborts_total", "Generations an engine was told to stop.", "reason")
         self.tokenizer_cache_hits_total = counter(
             "tokenizer_cache_hits_total",

@@ -152,20 +152,21 @@ def world(
 ) -> World:
     fleet = FakeFleet({model: list(scripts)}, **{"eos_ids": [EOS], "context_length": 100} | record)
     drivers, texts, cells = FakeDrivers(scripts), FakeTexts(text_model()), LocalCells()
+    metrics = Metrics(cells, PROCESS)
     services = Services(
         settings=settings,
         region=fleet.region,
         process=PROCESS,
         view=fleet,
         router=FleetRouter(fleet, fleet.region, PROCESS, RoundRobin(fleet.region)),
-        admission=Admission(settings.admission, fleet.region, PROCESS),
+        admission=Admission(settings.admission, fleet.region, PROCESS, metrics),
         texts=texts,
         drivers=drivers,
         table=make_table(),
-        metrics=Metrics(cells, PROCESS),
+        metrics=metrics,
     )
     return World(fleet=fleet, drivers=drivers, texts=texts, cells=cells, services=services)
 
 
-def limited(most: int) -> Settings:
-    return Settings(routing=SETTINGS.routing, admission=AdmissionSettings(most))
+def limited(most: int, queue: int = 0) -> Settings:
+    return Settings(routing=SETTINGS.routing, admission=AdmissionSettings(most, queue))

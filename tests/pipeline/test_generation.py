@@ -335,6 +335,36 @@ class TestAdmission:
         await run(place)
         assert place.idle()
 
+    async def test_who_finds_no_place_waits_its_turn(self):
+        place = world({"w1": [[[text("a")], FOREVER], ONE_LINE]}, limited(1, 1))
+        first = Generation(place.services, context(), request())
+        await first.start()
+        second = asyncio.create_task(run(place))
+        await until(lambda: place.fleet.region.waiting_total() == 1)
+        with pytest.raises(GatewayError) as caught:
+            await run(place)
+        assert caught.value.code == "queue_full"
+        assert len(place.drivers.opened) == 1
+        await first.aclose("client_disconnect")
+        assert flat(await second)[-1] == Finish(0, "stop")
+        assert place.idle()
+
+    @pytest.mark.parametrize("reason", ["client_disconnect", "deadline", "shutdown"])
+    async def test_RL_04_a_waiting_request_that_is_cancelled_never_starts(self, reason):
+        place = world({"w1": [[[text("a")], FOREVER]]}, limited(1, 1))
+        first = Generation(place.services, context(), request())
+        await first.start()
+        ctx = context()
+        waiting = asyncio.create_task(run(place, ctx))
+        await until(lambda: place.fleet.region.waiting_total() == 1)
+        ctx.cancel.cancel(reason)
+        with pytest.raises(GatewayError):
+            await waiting
+        assert place.fleet.region.waiting_total() == 0
+        await first.aclose("client_disconnect")
+        assert len(place.drivers.opened) == 1
+        assert place.idle()
+
 
 class TestCancellation:
     async def test_MS_10_what_was_held_is_given_out_before_the_failure(self):
