@@ -121,11 +121,14 @@ class ModelSettings(_Group, frozen=True):
     model_path: Annotated[
         str | None,
         option(
-            "--model-path", "Directory with the model's tokenizer files, instead of the engine's bundle.", "--model"
+            "--model-path",
+            "Where the model's tokenizer is, instead of the engine's bundle: a directory, tokenizer.json or GGUF file.",
+            "--model",
         ),
     ] = None
     tokenizer_path: Annotated[
-        str | None, option("--tokenizer-path", "Tokenizer directory or tokenizer.json; wins over --model-path.")
+        str | None,
+        option("--tokenizer-path", "Tokenizer directory or file, as for --model-path, which it wins over."),
     ] = None
     chat_template: Annotated[
         str | None, option("--chat-template", "Jinja chat template file; wins over the model's own.")

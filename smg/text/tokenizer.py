@@ -1,8 +1,8 @@
-"""Tokenizer: a directory's ``tokenizer.json`` and what the files beside it say about special tokens and end ids."""
+"""Tokenizer: a directory's vocabulary and what the files beside it say about special tokens and end ids."""
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ import msgspec
 import tokenizers
 
 from smg.core.stream import Decoder
+from smg.fleet.tokenizer_files import UnknownFormat, loadable
+from smg.text.qwen2 import NotQwen2, from_vocab_and_merges
 from smg.text.shield import JOINER, Shield
 from smg.text.tables import vocabulary
 from smg.text.token_bytes import TokenTable, UnsupportedDecoder
@@ -57,18 +59,12 @@ class Tokenizer:
         """Load from a directory, or from a ``tokenizer.json`` with its siblings.
 
         Raises:
-            TokenizerError: no ``tokenizer.json``, or a file that cannot be read or understood.
+            TokenizerError: no tokenizer that can be loaded, or a file that cannot be read or understood.
         """
         path = Path(path)
         self.directory = path if path.is_dir() else path.parent
-        file = path if path.is_file() else path / "tokenizer.json"
-        if not file.is_file():
-            raise TokenizerError(f"no tokenizer.json in {self.directory}")
         self.config = read_json(self.directory / "tokenizer_config.json")
-        try:
-            self._hf = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises bare Exception
-            raise TokenizerError(f"{file} is not a tokenizer the tokenizers library understands: {error}") from error
+        self._hf = _load(path, self.config)
         self._hf.no_truncation()
         self._hf.no_padding()
         self._added = {
@@ -209,6 +205,21 @@ class Tokenizer:
             spelled = [found] if found is not None else [self.token_id(f"<0x{byte:02X}>") for byte in char.encode()]
             out += [piece for piece in spelled if piece is not None]
         return out
+
+
+def _load(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    try:
+        file = path if path.is_file() else loadable(path)
+    except UnknownFormat as error:
+        raise TokenizerError(str(error)) from None
+    try:
+        if file.name == "vocab.json":
+            return from_vocab_and_merges(file.parent, config)
+        return tokenizers.Tokenizer.from_file(str(file))
+    except NotQwen2 as error:
+        raise TokenizerError(str(error)) from None
+    except Exception as error:  # the library raises bare Exception
+        raise TokenizerError(f"{file} is not a tokenizer the tokenizers library understands: {error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
