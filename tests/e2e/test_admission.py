@@ -17,16 +17,16 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     state = tmp_path_factory.mktemp("state")
     limits = ("--max-concurrent-requests", "2", "--queue-size", "1")
     with (
-        mock_process("--tokens", "8", "--delay-token-ms", "100", "--model", "slow") as address,
+        mock_process("--tokens", "50", "--delay-token-ms", "100", "--model", "slow") as address,
         running(settings(state, "--workers", "2", "--worker-urls", f"grpc://{address}", *limits)) as started,
     ):
         yield started
 
 
-async def ask(gateway: Gateway) -> httpx.Response:
+async def ask(gateway: Gateway, tokens: int = 8) -> httpx.Response:
     # A connection of its own, so that the kernel chooses the process.
     async with httpx.AsyncClient(timeout=30) as client:
-        return await client.post(gateway.url + "/v1/chat/completions", content=body(model="slow"))
+        return await client.post(gateway.url + "/v1/chat/completions", content=body(model="slow", max_tokens=tokens))
 
 
 def counts(gateway: Gateway) -> tuple[float, float]:
@@ -46,7 +46,7 @@ async def test_LM_01_of_four_at_once_two_run_one_waits_and_one_is_refused(gatewa
 
 
 async def test_RL_04_a_waiting_client_that_leaves_makes_room_in_the_line(gateway: Gateway):
-    two = [asyncio.create_task(ask(gateway)) for _ in range(2)]
+    two = [asyncio.create_task(ask(gateway, 50)) for _ in range(2)]
     await asyncio.to_thread(wait_for, lambda: counts(gateway) == (2, 0), 5, "two run")
     third = asyncio.create_task(ask(gateway))
     await asyncio.to_thread(wait_for, lambda: counts(gateway) == (2, 1), 5, "one waits")
