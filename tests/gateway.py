@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,20 +34,23 @@ def settings(state: Path, *flags: str) -> Settings:
 class Gateway:
     """Handle on a running gateway."""
 
-    def __init__(self, server: RunningServer) -> None:
+    def __init__(self, server: RunningServer, certificate: str | None = None) -> None:
+        self.tls = ssl.create_default_context(cafile=certificate) if certificate else None
         self.server = server
         self.url = server.url
         self.pid = server.pid
 
     def client(self, **options: object) -> OpenAI:
-        return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **options)  # type: ignore[arg-type]
+        http = httpx.Client(verify=self.tls or True)
+        return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, http_client=http, **options)  # type: ignore[arg-type]
 
     def async_client(self, **options: object) -> AsyncOpenAI:
-        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **options)  # type: ignore[arg-type]
+        http = httpx.AsyncClient(verify=self.tls or True)
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, http_client=http, **options)  # type: ignore[arg-type]
 
     def get(self, path: str) -> httpx.Response:
         # One connection per call: with several workers the kernel may choose another one each time.
-        return httpx.get(self.url + path, timeout=10)
+        return httpx.get(self.url + path, timeout=10, verify=self.tls or True)
 
     def metric(self, name: str) -> float:
         """Sum of all series of one metric on the metrics page."""
@@ -100,7 +104,7 @@ def running(configured: Settings, ready: float = 60.0) -> Iterator[Gateway]:
     """Start a gateway, wait until it is ready, and stop it afterwards."""
     server = Server(configured).start()
     try:
-        gateway = Gateway(server)
+        gateway = Gateway(server, configured.server.tls_cert_path)
         if ready:
             server.ready(ready)
         yield gateway

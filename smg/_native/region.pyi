@@ -54,7 +54,7 @@ class Region:
 
     def process_pid(self, process: int) -> int: ...
     def clear_process(self, process: int) -> None:
-        """Undo a dead process: its pid, in-flight rows, requests and gauges become 0.
+        """Undo a dead process: its pid, in-flight rows, admitted and waiting requests and gauges become 0.
 
         Its counters stay in the row, and the process that takes the row over counts on from there: no scrape, not
         even one taken meanwhile, sees a sum go down.
@@ -78,6 +78,20 @@ class Region:
         """Count admitted requests of a process; returns the new sum over all processes."""
 
     def requests_total(self) -> int: ...
+
+    # the line before admission: how many wait, and who is next
+    def waiting_add(self, process: int, delta: int) -> int:
+        """Count requests of a process that wait to be admitted; returns the new sum over all processes."""
+
+    def waiting_total(self) -> int: ...
+    def waiting_ticket(self) -> int:
+        """Draw the next place in the line of all processes (1 upwards)."""
+
+    def waiting_head_set(self, process: int, ticket: int) -> None:
+        """Show the lowest ticket that waits in the process; 0 when none does."""
+
+    def waiting_head(self) -> int:
+        """Lowest ticket that any process shows; 0 when nobody waits."""
 
     # worker slots
     def worker_get(self, slot: int, field: int) -> int: ...

@@ -100,11 +100,14 @@ cdef enum:
     _H_SNAPSHOT_BYTES = 7
     _H_SNAPSHOT_VERSION = 8
     _H_DRAINING = 9
+    _H_TICKETS = 10
 
 # Words of a process row and of a snapshot buffer's head.
 cdef enum:
     _P_PID = 0
     _P_REQUESTS = 1
+    _P_WAITING = 2
+    _P_HEAD = 3
     _B_SEQUENCE = 0
     _B_VERSION = 1
     _B_LENGTH = 2
@@ -343,6 +346,8 @@ cdef class Region:
                 if w_load(self._keys + i * _KEY_ROW) == 2:
                     w_store(cells + i, 0)
             w_store(row + _P_REQUESTS, 0)
+            w_store(row + _P_WAITING, 0)
+            w_store(row + _P_HEAD, 0)
             w_store_release(row + _P_PID, 0)
 
     # draining
@@ -387,11 +392,39 @@ cdef class Region:
         return self.requests_total()
 
     def requests_total(self):
+        return self._row_sum(_P_REQUESTS)
+
+    cdef word _row_sum(self, word field) except? -1:
         self._open()
         cdef word total = 0, i
         for i in range(self._processes):
-            total += w_load_total(self._process_rows + i * _PROCESS_ROW + _P_REQUESTS)
+            total += w_load_total(self._process_rows + i * _PROCESS_ROW + field)
         return total
+
+    # waiting for admission
+
+    def waiting_add(self, word process, word delta):
+        w_add_total(self._process(process) + _P_WAITING, delta)
+        return self._row_sum(_P_WAITING)
+
+    def waiting_total(self):
+        return self._row_sum(_P_WAITING)
+
+    def waiting_ticket(self):
+        self._open()
+        return w_add_total(self._base + _H_TICKETS, 1) + 1
+
+    def waiting_head_set(self, word process, word ticket):
+        w_store_release(self._process(process) + _P_HEAD, ticket)
+
+    def waiting_head(self):
+        self._open()
+        cdef word head = 0, ticket, i
+        for i in range(self._processes):
+            ticket = w_load_acquire(self._process_rows + i * _PROCESS_ROW + _P_HEAD)
+            if ticket and (head == 0 or ticket < head):
+                head = ticket
+        return head
 
     # worker slots
 

@@ -37,13 +37,17 @@ def not_ready(services: Services) -> str | None:
     served = {name for worker in snapshot.workers if services.view.status(worker) == "ready" for name in worker.models}
     if not served:
         return "insufficient healthy workers"
+    reason = "tokenizer not yet registered"
     for model in snapshot.models:
         if served.isdisjoint([model.id, *model.aliases]):
             continue
-        if services.texts.ready(model):
+        if not services.texts.ready(model):
+            services.texts.ensure(model)
+        elif services.texts.get(model).decodes:
             return None
-        services.texts.ensure(model)
-    return "tokenizer not yet registered"
+        else:
+            reason = "tokenizer cannot decode generated text"
+    return reason
 
 
 async def metrics(request: Request) -> HTTPResponse:
@@ -54,5 +58,6 @@ async def metrics(request: Request) -> HTTPResponse:
         WorkerSample(worker.id, services.region.inflight(worker.slot)[0], services.view.status(worker) == "ready")
         for worker in workers
     ]
-    page = render(services.metrics, samples, services.region.requests_total())
+    region = services.region
+    page = render(services.metrics, samples, region.requests_total(), region.waiting_total())
     return HTTPResponse(page, content_type=CONTENT_TYPE)

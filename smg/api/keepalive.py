@@ -6,29 +6,27 @@ from collections.abc import Callable
 
 from smg.api.sink import ResponseSink
 
-# Seconds; below the idle limits of common proxies (60 and more).
-INTERVAL = 15.0
-
 
 class KeepAlive:
-    """Sends ``data()`` whenever ``sink`` has been silent for ``INTERVAL`` seconds, from creation until ``stop``.
+    """Sends ``data()`` whenever ``sink`` has been silent for ``interval`` seconds (0: never), until ``stop``.
 
     One timer per stream, no task while data flows. Nothing is sent to a client that does not read what it has.
     """
 
-    def __init__(self, sink: ResponseSink, data: Callable[[], bytes]) -> None:
+    def __init__(self, sink: ResponseSink, interval: float, data: Callable[[], bytes]) -> None:
         self._sink = sink
         self._data = data
-        self._interval = INTERVAL
+        self._interval = interval
         self._loop = asyncio.get_running_loop()
         self._stopped = False
         self._task: asyncio.Task[None] | None = None
-        self._timer = self._loop.call_later(INTERVAL, self._tick)
+        self._timer = self._loop.call_later(interval, self._tick) if interval else None
 
     def stop(self) -> None:
         """Send nothing more; one that waits for a slow client goes ahead of what is sent later. Idempotent."""
         self._stopped = True
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _tick(self) -> None:
         due = self._sink.last_sent + self._interval - self._loop.time()

@@ -62,6 +62,7 @@ class Stream:
         self._encoder: StreamEncoder | None = None
         self._interrupt = Interrupt(ctx)
         self._sink = ResponseSink(request, EVENT_STREAM, self._headers)
+        self._silence = services.settings.server.sse_keepalive_secs
         self._created = clock.created()
 
     async def run(self) -> None:
@@ -71,7 +72,7 @@ class Stream:
             GatewayError: nothing has been sent; the error may still be the whole answer.
             ConnectionError: the client has gone, or takes nothing any more.
         """
-        keepalive = KeepAlive(self._sink, lambda: self._any_encoder().keepalive())
+        keepalive = KeepAlive(self._sink, self._silence, lambda: self._any_encoder().keepalive())
         try:
             if await self._start(keepalive):
                 await self._relay()

@@ -59,6 +59,15 @@ class ServerSettings(_Group, frozen=True):
     shutdown_grace_period_secs: Annotated[
         float, option("--shutdown-grace-period-secs", "After SIGTERM, seconds running requests may finish in.", ge=0)
     ] = 180.0
+    sse_keepalive_secs: Annotated[
+        float,
+        option(
+            "--sse-keepalive-secs",
+            "Seconds of silence after which a stream is kept open by a comment, also while it waits for its first "
+            "token; 0: never.",
+            ge=0,
+        ),
+    ] = 15.0
     request_id_headers: Annotated[
         tuple[str, ...],
         option("--request-id-headers", "Headers a client's own request id is taken from, first present wins."),
@@ -116,11 +125,14 @@ class ModelSettings(_Group, frozen=True):
     model_path: Annotated[
         str | None,
         option(
-            "--model-path", "Directory with the model's tokenizer files, instead of the engine's bundle.", "--model"
+            "--model-path",
+            "Where the model's tokenizer is, instead of the engine's bundle: a directory, tokenizer.json or GGUF file.",
+            "--model",
         ),
     ] = None
     tokenizer_path: Annotated[
-        str | None, option("--tokenizer-path", "Tokenizer directory or tokenizer.json; wins over --model-path.")
+        str | None,
+        option("--tokenizer-path", "Tokenizer directory or file, as for --model-path, which it wins over."),
     ] = None
     chat_template: Annotated[
         str | None, option("--chat-template", "Jinja chat template file; wins over the model's own.")
@@ -131,6 +143,31 @@ class ModelSettings(_Group, frozen=True):
     tool_call_parser: Annotated[
         str | None, option("--tool-call-parser", "Tool-call parser of all models; default: by model.")
     ] = None
+
+
+class TokenizerCacheSettings(_Group, frozen=True):
+    """What is remembered of encoded prompts. All bounds hold per tokenizer and worker process."""
+
+    enable_l0: Annotated[
+        bool, option("--tokenizer-cache-enable-l0", "Remember the token ids of whole prompts (level 0).")
+    ] = True
+    l0_max_entries: Annotated[
+        int, option("--tokenizer-cache-l0-max-entries", "Prompts remembered at most in level 0.", ge=1)
+    ] = 10_000
+    l0_max_memory: Annotated[int, option("--tokenizer-cache-l0-max-memory", "Bytes of level 0 at most.", ge=1)] = (
+        50 << 20
+    )
+    enable_l1: Annotated[
+        bool,
+        option(
+            "--tokenizer-cache-enable-l1",
+            "Remember the token ids of how prompts begin (level 1), so that a longer conversation encodes only its "
+            "last turn; used only for tokenizers that prove at load time that it changes nothing.",
+        ),
+    ] = True
+    l1_max_memory: Annotated[int, option("--tokenizer-cache-l1-max-memory", "Bytes of level 1 at most.", ge=1)] = (
+        50 << 20
+    )
 
 
 class RoutingSettings(_Group, frozen=True):
@@ -150,16 +187,28 @@ class RoutingSettings(_Group, frozen=True):
 
 
 class AdmissionSettings(_Group, frozen=True):
-    """How many requests are let in."""
+    """How many requests are let in, and how many may wait for it."""
 
     max_concurrent_requests: Annotated[
         int,
         option(
             "--max-concurrent-requests",
-            "Requests in flight over all worker processes, beyond which 429 is answered; -1: no limit.",
+            "Generations in flight over all worker processes; more have to wait in the queue. -1 or 0: no limit.",
             ge=-1,
         ),
     ] = -1
+    queue_size: Annotated[
+        int,
+        option(
+            "--queue-size",
+            "Generations that wait over all worker processes, first come first served; more are answered with 429. "
+            "0: nobody waits.",
+            ge=0,
+        ),
+    ] = 100
+    queue_timeout_secs: Annotated[
+        float, option("--queue-timeout-secs", "Longest wait in the queue; after it 503 is answered.", gt=0)
+    ] = 60.0
 
 
 class SecuritySettings(_Group, frozen=True):
@@ -213,6 +262,7 @@ class Settings(_Group, frozen=True):
     server: ServerSettings = ServerSettings()
     fleet: FleetSettings = FleetSettings()
     model: ModelSettings = ModelSettings()
+    tokenizer_cache: TokenizerCacheSettings = TokenizerCacheSettings()
     routing: RoutingSettings = RoutingSettings()
     admission: AdmissionSettings = AdmissionSettings()
     security: SecuritySettings = SecuritySettings()

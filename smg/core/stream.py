@@ -3,10 +3,11 @@
 A StreamTable has one row per request and choice. A Source's ids are fed into rows; a row decodes, scans for stops and
 markers, and hands its text on in one of two ways:
 
-* **direct**: finished bytes go to the row's Sink by the dialect's byte template, without Python per token;
+* **direct**: finished bytes go to the row's Sink by the dialect's byte template, without Python per token: one event
+  for each token that yields text, all events of a feed in one ``write``;
 * **tapped**: the row's Tap gets one call per fed batch with the decoded text, for parsing, logprobs and hooks.
 
-The Python twin is ``smg.text.stream_table``; the native table replaces it behind the same interface.
+``smg.text.tables`` makes the one that runs, the native table; ``smg.text.stream_table`` is its Python twin.
 """
 
 from collections.abc import Sequence

@@ -67,7 +67,7 @@ async def fetch(chunks: AsyncIterator[tuple[bytes, str]], cache: Path, limits: L
                 digest = await _receive(chunks, archive, limits)
         except TimeoutError:
             raise BundleError(f"the tokenizer bundle took longer than {limits.seconds:g} s") from None
-        directory = await asyncio.to_thread(_install, archive, cache, digest, limits)
+        directory = await asyncio.to_thread(install, archive, cache, digest, limits)
     return Bundle(directory, digest)
 
 
@@ -90,8 +90,11 @@ async def _receive(chunks: AsyncIterator[tuple[bytes, str]], archive: IO[bytes],
     return expected
 
 
-def _install(archive: IO[bytes], cache: Path, digest: str, limits: Limits) -> Path:
-    """Unpack beside the final place and rename, so that nobody ever sees half a bundle."""
+def install(archive: IO[bytes], cache: Path, digest: str, limits: Limits) -> Path:
+    """Unpack into ``cache/<digest>`` and return that: beside it and renamed, so that nobody ever sees half a bundle.
+
+    Raises as ``unpack``, and OSError.
+    """
     final = cache / digest
     if final.is_dir():
         return final

@@ -1,8 +1,8 @@
 """Where a model's tokenizer comes from (spec text-pipeline 6).
 
 In this order: ``--tokenizer-path``, ``--model-path``, the engine's bundle, the path the engine names when it is a local
-directory. A configured path that looks like one must be there; a hub name (``org/name``) is passed over, since the
-engine has the files.
+directory. A configured path may lead to a directory, a tokenizer.json or a GGUF file, and must be there when it looks
+like a path; a hub name (``org/name``) is passed over, since the engine has the files.
 """
 
 import asyncio
@@ -17,20 +17,21 @@ from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
 from smg.engines.driver import GrpcDriver
 from smg.fleet.bundle import BundleError, fetch
+from smg.fleet.gguf_source import unpack_gguf
+from smg.fleet.tokenizer_files import UnknownFormat, loadable, loadable_file
 
 log = logging.getLogger("smg.fleet")
 
 # What a tokenizer may be made of, and what shapes its use (names as in the bundle; spec engine-contract 2.10).
-_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json", "*.tiktoken")
 _RELEVANT = (
-    *_VOCABULARIES,
+    "tokenizer.json",
+    "vocab.json",
     "*config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "merges.txt",
     "chat_template*",
     "*.jinja",
-    "*.model",
 )
 
 
@@ -54,7 +55,7 @@ async def find(settings: ModelSettings, driver: GrpcDriver, info: EngineInfo, ca
     for flag, path in (("--tokenizer-path", settings.tokenizer_path), ("--model-path", settings.model_path)):
         if path is None:
             continue
-        found = await asyncio.to_thread(_configured, flag, path)
+        found = await asyncio.to_thread(_configured, flag, path, cache)
         if found is not None:
             return found
     if driver.adapter.capabilities.tokenizer_bundle:
@@ -75,24 +76,34 @@ async def find(settings: ModelSettings, driver: GrpcDriver, info: EngineInfo, ca
     raise TokenizerError(reason)
 
 
-def _configured(flag: str, text: str) -> Tokenizer | None:
-    """A configured path's tokenizer; None for a hub name. Raises TokenizerError for a path that leads nowhere."""
+def _configured(flag: str, text: str, cache: Path) -> Tokenizer | None:
+    """A configured path's tokenizer; None for a hub name.
+
+    Raises:
+        TokenizerError: a path that leads nowhere, or to what cannot be loaded.
+    """
     path = Path(text).expanduser()
-    if path.is_file() and path.name == "tokenizer.json":
-        path = path.parent
-    if path.is_dir():
-        found = _local(path)
-        if found is None:
-            raise TokenizerError(f"{flag}: there are no tokenizer files in {text}")
-        return found
-    if text.startswith(("/", ".", "~")) or text.endswith(".json"):
-        raise TokenizerError(f"{flag}: {text} is no directory and no tokenizer.json")
+    try:
+        if path.is_file() and path.suffix == ".gguf":
+            bundle = unpack_gguf(path, cache)
+            return Tokenizer(bundle.directory, bundle.digest)
+        if path.is_file():
+            path = loadable_file(path).parent
+        if path.is_dir():
+            loadable(path)
+            return Tokenizer(path, digest(path))
+    except (UnknownFormat, BundleError, OSError) as error:
+        raise TokenizerError(f"{flag}: {error}") from None
+    if text.startswith(("/", ".", "~")) or text.endswith((".json", ".gguf")):
+        raise TokenizerError(f"{flag}: {text} is no directory, no tokenizer.json and no GGUF file")
     log.warning("%s names no local directory; asking the engine for its tokenizer", flag, extra={"path": text})
     return None
 
 
 def _local(directory: Path) -> Tokenizer | None:
-    if not any(any(directory.glob(pattern)) for pattern in _VOCABULARIES):
+    try:
+        loadable(directory)
+    except UnknownFormat:
         return None
     return Tokenizer(directory, digest(directory))
 

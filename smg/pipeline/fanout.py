@@ -16,6 +16,7 @@ from smg.core.events import Event, Failure, Usage
 from smg.core.request import GenerationRequest
 from smg.core.stream import Decoder, Sink
 from smg.pipeline.generation import Generation, Templates
+from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.services import Services
 from smg.routing.admission import AdmissionLease
 
@@ -107,11 +108,19 @@ class Fanout:
                 await part.prepare()
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
-            self._admitted = await self._services.admission.acquire(self._ctx)
+            await self._admit()
             await _together(part.dispatch() for part in self._parts)
         except BaseException as error:
             await self.aclose("error" if isinstance(error, GatewayError) else "client_disconnect")
             raise
+
+    async def _admit(self) -> None:
+        """Wait for a place in flight: one for all prompts, as it is one request."""
+        waiting = Interrupt(self._ctx)
+        try:
+            self._admitted = await waiting.run(self._services.admission.acquire(self._ctx))
+        finally:
+            waiting.close()
 
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """As ``Generation.direct``, for all generations or none: they are alike."""

@@ -57,6 +57,7 @@ class _Plan(msgspec.Struct):
 
     model: ModelRecord
     text: TextModel
+    decoder: Decoder
     prepared: Prepared
     limits: Limits
     stops: Stops
@@ -110,7 +111,7 @@ class Generation:
     @property
     def decoder(self) -> Decoder:
         """Id to bytes table of the model, known after ``prepare``."""
-        return self._known.text.tokenizer.decoder
+        return self._known.decoder
 
     async def start(self) -> None:
         """Resolve, prepare, admit, select, open, and wait for the first batch.
@@ -155,17 +156,20 @@ class Generation:
         request = self._request
         model = resolve(self._services.view.snapshot(), request.model)
         self._facts.model(model.id)
+        self._services.admission.check()
         refuse_media(request)
         text = await self._load(model)
+        decoder = text.decoder
         if request.suffix is not None and request.prompt_text is not None:
             request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
         prepared = await self._interrupt.run(prepare(text, request))
         limits = fit(model, request.limits, len(prepared.ids))
-        self._plan = _Plan(model, text, prepared, limits, share_out(request.stop, model.eos_ids, text.tokenizer))
+        stops = share_out(request.stop, model.eos_ids, text.tokenizer)
+        self._plan = _Plan(model, text, decoder, prepared, limits, stops)
         self.usage = Usage(prompt_tokens=len(prepared.ids))
 
     async def _admit(self) -> None:
-        self._admitted = await self._services.admission.acquire(self._ctx)
+        self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))
 
     async def _dispatch(self) -> None:
         request, plan = self._request, self._known

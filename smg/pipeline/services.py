@@ -16,8 +16,9 @@ from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.table import POLICIES
 from smg.telemetry.metrics import Metrics
+from smg.text.cache_metrics import CacheMetrics
 from smg.text.registry import TextRegistry
-from smg.text.stream_table import PythonStreamTable
+from smg.text.tables import make_table
 
 WATCH_SECS = 0.5
 
@@ -55,9 +56,14 @@ class Services:
         self.drivers.retain(snapshot.workers)
 
     async def watch(self) -> None:
-        """Follow new snapshots also while no request comes. The server runs it as a task of each worker process."""
+        """Follow new snapshots also while no request comes, and show what the tokenizers' caches do.
+
+        The server runs it as a task of each worker process.
+        """
+        caches = CacheMetrics(self.metrics)
         while True:
             self.view.snapshot()
+            caches.publish({name: encoder.stats() for name, encoder in self.texts.encoders().items()})
             await asyncio.sleep(WATCH_SECS)
 
     async def close(self) -> None:
@@ -74,6 +80,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     """
     named(settings.model)
     view = FleetView(region)
+    metrics = Metrics(region, process)
     policy = POLICIES[settings.routing.policy](region)
     services = Services(
         settings=settings,
@@ -81,11 +88,11 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         process=process,
         view=view,
         router=FleetRouter(view, region, process, policy),
-        admission=Admission(settings.admission, region, process),
-        texts=TextRegistry(settings.model),
+        admission=Admission(settings.admission, region, process, metrics),
+        texts=TextRegistry(settings.model, settings.tokenizer_cache),
         drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport]),
-        table=PythonStreamTable(),
-        metrics=Metrics(region, process),
+        table=make_table(),
+        metrics=metrics,
     )
     view.on_change(services.follow)
     return services

@@ -7,7 +7,8 @@ from smg.telemetry.families import LAG_BUCKETS, Counter, Family, Gauge, Histogra
 class Metrics:
     """The families, bound to the cells of one process (its row in the region).
 
-    ``path`` is a route's template, ``model`` a canonical model id, ``worker`` a worker's id: never what a client sent.
+    ``path`` is a route's template, ``model`` a canonical model id, ``worker`` a worker's id, ``tokenizer`` the
+    beginning of a tokenizer's digest: never what a client sent.
     """
 
     def __init__(self, cells: Cells, process: int) -> None:
@@ -55,7 +56,26 @@ class Metrics:
         self.worker_retries_total = counter(
             "worker_retries_total", "Attempts after the first of a request.", "endpoint", "reason"
         )
+        self.admission_wait_seconds = histogram(
+            "admission_wait_seconds", "Time in the queue before admission, of those that had to wait."
+        )
+        self.admission_rejections_total = counter(
+            "admission_rejections_total", "Generations refused because too many were running or waiting.", "reason"
+        )
         self.engine_aborts_total = counter("engine_aborts_total", "Generations an engine was told to stop.", "reason")
+        self.tokenizer_cache_hits_total = counter(
+            "tokenizer_cache_hits_total",
+            "Prompts found whole (l0), or by how they begin (l1).",
+            *("tokenizer", "level"),
+        )
+        self.tokenizer_cache_misses_total = counter(
+            "tokenizer_cache_misses_total", "Prompts looked up in vain.", "tokenizer", "level"
+        )
+        self.tokenizer_cache_reused_tokens_total = counter(
+            "tokenizer_cache_reused_tokens_total", "Tokens of l1 hits that were not encoded again.", "tokenizer"
+        )
+        self.tokenizer_cache_entries = gauge("tokenizer_cache_entries", "Entries held.", "tokenizer", "level")
+        self.tokenizer_cache_bytes = gauge("tokenizer_cache_bytes", "Bytes held.", "tokenizer", "level")
         self.process_restarts_total = counter("process_restarts_total", "Gateway processes that were replaced.", "role")
         self.event_loop_lag_seconds = Histogram(
             cells, process, "event_loop_lag_seconds", "Delay of a timer on the event loop.", (), LAG_BUCKETS

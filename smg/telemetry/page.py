@@ -22,25 +22,27 @@ class WorkerSample(msgspec.Struct, frozen=True):
     healthy: bool
 
 
-def render(metrics: Metrics, workers: Sequence[WorkerSample] = (), inflight: int = 0) -> bytes:
+def render(metrics: Metrics, workers: Sequence[WorkerSample] = (), inflight: int = 0, waiting: int = 0) -> bytes:
     """Render the page. Whichever process renders it, the page is the same.
 
     Args:
         metrics: any process's families; their cells hold the values of all processes.
         workers: all registered workers. Series about any other worker are left out.
         inflight: admitted generations of all processes.
+        waiting: generations of all processes that wait for admission.
     """
-    page: bytes = generate_latest(_Collector(metrics, workers, inflight))
+    page: bytes = generate_latest(_Collector(metrics, workers, inflight, waiting))
     return page
 
 
 class _Collector:
     """The one method that prometheus_client's writer asks of a registry."""
 
-    def __init__(self, metrics: Metrics, workers: Sequence[WorkerSample], inflight: int) -> None:
+    def __init__(self, metrics: Metrics, workers: Sequence[WorkerSample], inflight: int, waiting: int) -> None:
         self._metrics = metrics
         self._workers = workers
         self._inflight = inflight
+        self._waiting = waiting
 
     def collect(self) -> Iterator[Any]:
         samples: dict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
@@ -51,6 +53,7 @@ class _Collector:
         for family in self._metrics.families():
             yield _family(family, samples, known)
         yield GaugeMetricFamily(f"{PREFIX}requests_inflight", "Admitted generations in flight.", self._inflight)
+        yield GaugeMetricFamily(f"{PREFIX}admission_queue_depth", "Generations that wait for admission.", self._waiting)
         yield from self._of_workers()
 
     def _of_workers(self) -> Iterator[Any]:

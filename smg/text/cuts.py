@@ -14,8 +14,9 @@ from typing import Protocol
 from smg._native.encode_cache import find_ids
 from smg._native.stop_scan import StopAutomaton
 
-# Tokens tried out per tokenizer, lowest ids first: some vocabularies reserve thousands that no prompt contains.
-MAX_TRIED = 1024
+# Tokens tried out per tokenizer, likely ones and then low ids first: some vocabularies reserve thousands that no prompt
+# contains.
+MAX_TRIED = 256
 
 # Cuts closer to the last one than this (bytes) would cost more memory than the work they save.
 MIN_GAP = 64
@@ -42,10 +43,11 @@ class Cutter:
     """The safe cuts of one tokenizer.
 
     ``literals`` are the texts of the added tokens that the tokenizer looks for before it normalises, and their ids.
-    ``safe`` are the ids of those behind which a text may be cut; empty when there is no safe cut at all.
+    Those that occur in ``template`` (the chat template's source) are tried first. ``safe`` are the ids of those behind
+    which a text may be cut; empty when there is no safe cut at all.
     """
 
-    def __init__(self, encoder: Encoder, literals: Mapping[str, int]) -> None:
+    def __init__(self, encoder: Encoder, literals: Mapping[str, int], template: str = "") -> None:
         by_id = sorted(((token, text) for text, token in literals.items() if text))
         self._tokens = [token for token, _ in by_id]
         self.safe: frozenset[int] = frozenset()
@@ -66,8 +68,9 @@ class Cutter:
             flags[token] = 0
         self._flags = bytes(flags)
         trial = _Trial(encoder, self, [text for token, text in by_id if token not in encoder.encode(f"x{text}x")])
-        tried = [(token, text) for token, text in by_id if token not in self._vague][:MAX_TRIED]
-        self.safe = frozenset(token for token, text in tried if trial.holds(text))
+        tried = [(token, text) for token, text in by_id if token not in self._vague]
+        tried.sort(key=lambda entry: entry[1] not in template)
+        self.safe = frozenset(token for token, text in tried[:MAX_TRIED] if trial.holds(text))
 
     def find(self, data: bytes) -> list[tuple[int, int]]:
         """Return ``(end, id)`` of each added token in ``data`` (UTF-8), left to right as the tokenizer matches them."""

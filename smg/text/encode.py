@@ -21,37 +21,41 @@ class CacheStats(msgspec.Struct, frozen=True):
     added tokens proved to be safe cuts (0: beginnings are not cached).
     """
 
-    exact_hits: int
-    exact_misses: int
-    exact_entries: int
-    exact_bytes: int
-    prefix_hits: int
-    prefix_misses: int
-    prefix_entries: int
-    prefix_bytes: int
-    reused_ids: int
-    safe_tokens: int
+    exact_hits: int = 0
+    exact_misses: int = 0
+    exact_entries: int = 0
+    exact_bytes: int = 0
+    prefix_hits: int = 0
+    prefix_misses: int = 0
+    prefix_entries: int = 0
+    prefix_bytes: int = 0
+    reused_ids: int = 0
+    safe_tokens: int = 0
 
 
 class CachedEncoder:
-    """Encodes as ``encoder`` does, and never differently; see ``cuts.Cutter`` for ``literals``.
+    """Encodes as ``encoder`` does, and never differently; see ``cuts.Cutter`` for ``literals`` and ``template``.
 
     First a text seen before (exact), then the longest known beginning of it, cut behind an added token, so that only
     the rest is encoded (prefix). May be used from several threads at once. Construction tries the tokenizer out, which
     takes up to half a second for large sets of added tokens: do it where the tokenizer is loaded.
     """
 
-    def __init__(self, encoder: Encoder, literals: dict[str, int], sizes: CacheSizes | None = None) -> None:
+    def __init__(
+        self, encoder: Encoder, literals: dict[str, int], sizes: CacheSizes | None = None, template: str = ""
+    ) -> None:
         sizes = sizes or CacheSizes()
         self._encoder = encoder
         self._exact = EncodeCache(sizes.exact_bytes, sizes.exact_entries)
         self._prefixes = EncodeCache(sizes.prefix_bytes)
-        self._cutter = Cutter(encoder, literals if sizes.prefix_bytes else {})
+        self._cutter = Cutter(encoder, literals if sizes.prefix_bytes else {}, template)
         self._frame = frame(encoder) if self._cutter.safe else None
         self._reused = 0
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Encode ``text``. Raises what the encoder raises."""
+        if not self._exact.max_bytes:
+            return self._encode_rest(text, add_special_tokens)
         try:
             ids = self._exact.get(text, add_special_tokens)
         except UnicodeEncodeError:

@@ -69,7 +69,7 @@ def _prompt(model: TextModel, text: str, add_special_tokens: bool) -> Prepared:
 
 def _encode(model: TextModel, text: str, add_special_tokens: bool) -> list[int]:
     try:
-        return model.tokenizer.encode(text, add_special_tokens)
+        return model.encoder.encode(text, add_special_tokens)
     except Exception as error:  # the library raises bare Exception, and the text is the client's
         raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
 

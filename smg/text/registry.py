@@ -1,25 +1,33 @@
 """TextRegistry: the tokenizers and templates of the models in service, each loaded once, in a thread."""
 
+import logging
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from smg.config.settings import ModelSettings
+from smg.config.settings import ModelSettings, TokenizerCacheSettings
 from smg.core.errors import GatewayError
+from smg.core.stream import Decoder
 from smg.fleet.records import ModelRecord
 from smg.text.chat import Chat
+from smg.text.encode import CachedEncoder, CacheSizes
 from smg.text.template_source import TemplateSource, find_template
-from smg.text.tokenizer import Tokenizer
+from smg.text.tokenizer import Tokenizer, TokenizerError
+
+log = logging.getLogger("smg.text")
 
 
 class TextModel:
     """The text side of one tokenizer key: tokenizer, chat templates and what was found out about them.
 
-    A template that does not compile is reported when somebody chats; prompts still work.
+    ``encoder`` encodes as ``tokenizer`` does and remembers. A template that does not compile is reported when somebody
+    chats; prompts still work. A decoder that cannot stream is reported when somebody generates; ids can still be had.
     """
 
-    def __init__(self, directory: str | Path, chat_template: str | None = None) -> None:
+    def __init__(
+        self, directory: str | Path, chat_template: str | None = None, sizes: CacheSizes | None = None
+    ) -> None:
         """Load from ``directory``; ``chat_template`` is a file that wins over the model's own.
 
         Raises:
@@ -27,8 +35,34 @@ class TextModel:
         """
         self.tokenizer = Tokenizer(directory)
         self.source: TemplateSource = find_template(self.tokenizer.directory, self.tokenizer.config, chat_template)
+        template = (self.source.default or "") + (self.source.tool_use or "")
+        self.encoder = CachedEncoder(self.tokenizer, self.tokenizer.literals, sizes, template)
         self._default = self._chat(self.source.default)
         self._tool_use = self._chat(self.source.tool_use)
+        self._decoder: Decoder | None = None
+        self._decoder_error = ""
+        try:
+            self._decoder = self.tokenizer.decoder
+        except TokenizerError as error:
+            self._decoder_error = str(error)
+            log.warning("the model can't generate text: %s", error, extra={"directory": str(directory)})
+
+    @property
+    def decodes(self) -> bool:
+        """Whether generated ids can be turned into text."""
+        return self._decoder is not None
+
+    @property
+    def decoder(self) -> Decoder:
+        """Id to bytes.
+
+        Raises:
+            GatewayError: ``not_implemented`` (501) when ids of this model cannot be decoded one by one.
+        """
+        if self._decoder is None:
+            message = "this model can't generate text: its tokenizer's decoder is not supported"
+            raise GatewayError("not_implemented", message, detail=self._decoder_error)
+        return self._decoder
 
     def _chat(self, source: str | None) -> Chat | GatewayError | None:
         try:
@@ -58,14 +92,26 @@ class _Entry:
         self.future = future
 
     def failed(self) -> bool:
-        return self.future.done() and self.future.exception() is not None
+        return self.future.done() and (self.future.cancelled() or self.future.exception() is not None)
+
+    def loaded(self) -> bool:
+        return self.future.done() and not self.failed()
 
 
 class TextRegistry:
     """Text models by tokenizer key, one registry per process. Methods never block and may be called from any thread."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(
+        self,
+        settings: ModelSettings,
+        cache: TokenizerCacheSettings = TokenizerCacheSettings(),  # noqa: B008 - frozen
+    ) -> None:
         self._settings = settings
+        self._sizes = CacheSizes(
+            exact_entries=cache.l0_max_entries,
+            exact_bytes=cache.l0_max_memory if cache.enable_l0 else 0,
+            prefix_bytes=cache.l1_max_memory if cache.enable_l1 else 0,
+        )
         self._entries: dict[str, _Entry] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="smg-tokenizer")
@@ -80,14 +126,17 @@ class TextRegistry:
         with self._lock:
             entry = self._entries.get(_key(record))
             if entry is None or (entry.failed() and entry.record != record):
-                future = self._threads.submit(TextModel, record.tokenizer_dir, self._settings.chat_template)
+                future = self._threads.submit(
+                    TextModel, record.tokenizer_dir, self._settings.chat_template, self._sizes
+                )
+                future.add_done_callback(lambda done: _report(record, done))
                 entry = self._entries[_key(record)] = _Entry(record, future)
             return entry.future
 
     def ready(self, record: ModelRecord) -> bool:
         """Whether ``get`` would return a model."""
         entry = self._entries.get(_key(record))
-        return entry is not None and entry.future.done() and entry.future.exception() is None
+        return entry is not None and entry.loaded()
 
     def get(self, record: ModelRecord) -> TextModel:
         """Return the loaded model; starts the load when nobody has.
@@ -107,6 +156,12 @@ class TextRegistry:
             raise _not_ready(record, "it could not be loaded", str(error) or repr(error))
         return future.result()
 
+    def encoders(self) -> dict[str, CachedEncoder]:
+        """The encoders of the loaded models by the beginning of their tokenizer's key (12 characters)."""
+        with self._lock:
+            entries = list(self._entries.items())
+        return {key[:12]: entry.future.result().encoder for key, entry in entries if entry.loaded()}
+
     def prune(self, records: Iterable[ModelRecord]) -> None:
         """Forget what none of ``records`` needs any more."""
         wanted = {_key(record) for record in records}
@@ -116,6 +171,12 @@ class TextRegistry:
     def close(self) -> None:
         """Let no more loads start."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _report(record: ModelRecord, done: Future[TextModel]) -> None:
+    """Log a load that failed: requests only learn that there is no tokenizer."""
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.error("the tokenizer could not be loaded", extra={"model": record.id, "error": str(error) or repr(error)})
 
 
 def _key(record: ModelRecord) -> str:

@@ -34,15 +34,16 @@ class PythonStreamTable:
         if state.over:
             return False
         if ids:
-            state.deliver(row, state.take(ids, logprobs))
+            state.deliver(row, *state.take(ids, logprobs))
         return not state.over
 
     def finish(self, row: int) -> None:
         state = self._rows[row]
         if not state.over:
             state.over = True
-            text = state.flush()
-            state.deliver(row, RowOutput(state.spec.choice, text, (), None, state.matched is not None, state.matched))
+            texts = [state.flush()]
+            output = RowOutput(state.spec.choice, "", (), None, state.matched is not None, state.matched)
+            state.deliver(row, texts, output)
 
     def ids(self, row: int) -> Sequence[int]:
         return self._rows[row].ids
@@ -69,9 +70,15 @@ class _Direct:
         self._counter = counter
         self._numbered = "sequence" in template.holes
 
-    def write(self, text: str) -> None:
+    def write(self, texts: Sequence[str]) -> None:
+        """Write one event for each text that is not empty, all together."""
+        events = b"".join(self._event(text) for text in texts if text)
+        if events:
+            self._sink.write(events)
+
+    def _event(self, text: str) -> bytes:
         number = self._counter.take() if self._numbered else 0
-        self._sink.write(sse.fill(self._template.pieces, self._template.holes, text, number))
+        return sse.fill(self._template.pieces, self._template.holes, text, number)
 
 
 class _Row:
@@ -91,8 +98,8 @@ class _Row:
         self._shown = frozenset(marker.token for marker in spec.markers if marker.token is not None)
         self._at_start = not spec.continues
 
-    def take(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> RowOutput:
-        """Take ``ids`` up to the end of the row, if it comes, and return the output for the tap."""
+    def take(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> tuple[list[str], RowOutput]:
+        """Take ``ids`` up to the end of the row, if it comes; returns each one's text and the rest of the output."""
         texts: list[str] = []
         taken = scored = 0
         for token in ids:
@@ -109,18 +116,18 @@ class _Row:
         kept = ids[:taken]
         self.ids += kept
         rows = None if logprobs is None else logprobs[:scored]
-        return RowOutput(self.spec.choice, "".join(texts), kept, rows, self.over, self.matched)
+        return texts, RowOutput(self.spec.choice, "", kept, rows, self.over, self.matched)
 
-    def deliver(self, row: int, output: RowOutput) -> None:
-        """Send ``output`` on. The tap of a direct row hears only of its end."""
-        if output.text:
-            self.sent.append(output.text)
-        if self.out is not None:
-            if output.text:
-                self.out.write(output.text)
+    def deliver(self, row: int, texts: list[str], output: RowOutput) -> None:
+        """Send a feed's outcome on. The tap of a direct row hears only of its end."""
+        text = "".join(texts)
+        self.sent.append(text)
+        if self.out is None:
+            output.text = text
+        else:
+            self.out.write(texts)
             if not self.over:
                 return
-            output.text = ""
         self._tap.on_output(row, output)
 
     def flush(self) -> str:

@@ -55,7 +55,7 @@ def _flatten(decoder: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _step(kind: str, part: Mapping[str, Any], fused: bool) -> Step:
     match kind:
         case "ByteLevel":
-            return lambda value, _: from_byte_level(value)
+            return lambda value, _: from_byte_level(value.decode())
         case "ByteFallback":
             return lambda value, _: _byte(value)
         case "Metaspace":
@@ -106,17 +106,16 @@ def _alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}
 
 
-def from_byte_level(value: bytes) -> bytes:
+def from_byte_level(text: str) -> bytes:
     """Translate a token's text from the byte-level alphabet; text that is not written in it stays as it is."""
-    alphabet = _alphabet()
     try:
-        return bytes([alphabet[char] for char in value.decode()])
+        return bytes(map(_alphabet().__getitem__, text))
     except KeyError:
-        return value
+        return text.encode()
 
 
 class TokenTable:
-    """The ``core.stream.Decoder`` of one tokenizer; entries are made when first asked for.
+    """The ``core.stream.Decoder`` of one tokenizer, worked out anew for each question (``tables`` keeps the answers).
 
     ``texts`` looks an id's text up (None: no such id). ``added`` maps the ids of added tokens to (text, special).
     """
@@ -133,22 +132,20 @@ class TokenTable:
         self._added = dict(added)
         self._steps = compile_steps(decoder)
         self._byte_level = is_byte_level(decoder)
-        self._special = frozenset(token for token, (_, special) in self._added.items() if special)
-        self._inner: dict[int, bytes] = {}
-        self._first: dict[int, bytes] = {}
+        # Nothing else to do, as in most large vocabularies: their tables are built twice as fast without the steps.
+        self._only_byte_level = self._byte_level and len(self._steps) == 1
 
     def is_special(self, token: int) -> bool:
-        return token in self._special
+        _, special = self._added.get(token, ("", False))
+        return special
 
     def token_bytes(self, token: int) -> bytes:
-        found = self._inner.get(token)
-        return self._make(token, False, self._inner) if found is None else found
+        return self._decode(token, False)
 
     def first_bytes(self, token: int) -> bytes:
-        found = self._first.get(token)
-        return self._make(token, True, self._first) if found is None else found
+        return self._decode(token, True)
 
-    def _make(self, token: int, first: bool, cache: dict[int, bytes]) -> bytes:
+    def _decode(self, token: int, first: bool) -> bytes:
         text, special = self._added.get(token, (None, False))
         # Added tokens are matched as plain text, so a byte-level alphabet does not apply to them.
         literal = text is not None and (special or self._byte_level)
@@ -156,8 +153,9 @@ class TokenTable:
             text = self._texts(token)
         if text is None:
             return b""
+        if self._only_byte_level and not literal:
+            return from_byte_level(text)
         value = text.encode()
         for step in () if literal else self._steps:
             value = step(value, first)
-        cache[token] = value
         return value

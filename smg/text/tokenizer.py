@@ -1,8 +1,8 @@
-"""Tokenizer: a directory's ``tokenizer.json`` and what the files beside it say about special tokens and end ids."""
+"""Tokenizer: a directory's vocabulary and what the files beside it say about special tokens and end ids."""
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,10 @@ import msgspec
 import tokenizers
 
 from smg.core.stream import Decoder
+from smg.fleet.tokenizer_files import UnknownFormat, loadable
+from smg.text.qwen2 import NotQwen2, from_vocab_and_merges
 from smg.text.shield import JOINER, Shield
+from smg.text.tables import vocabulary
 from smg.text.token_bytes import TokenTable, UnsupportedDecoder
 
 # Names tried when tokenizer_config.json does not mention a special token at all (spec text-pipeline 1.3).
@@ -47,26 +50,21 @@ class SpecialTokens(msgspec.Struct, frozen=True):
 class Tokenizer:
     """Encoding, decoding and special tokens of one model.
 
-    ``eos_ids`` are sorted; ``size`` is the highest id plus one. Instances may be used from several threads at once;
-    encoding releases the GIL.
+    ``eos_ids`` are sorted; ``size`` is the highest id plus one. ``literals`` are the added tokens that are looked for
+    in a text before it is normalised, and their ids. Instances may be used from several threads at once; encoding
+    releases the GIL.
     """
 
     def __init__(self, path: str | Path) -> None:
         """Load from a directory, or from a ``tokenizer.json`` with its siblings.
 
         Raises:
-            TokenizerError: no ``tokenizer.json``, or a file that cannot be read or understood.
+            TokenizerError: no tokenizer that can be loaded, or a file that cannot be read or understood.
         """
         path = Path(path)
         self.directory = path if path.is_dir() else path.parent
-        file = path if path.is_file() else path / "tokenizer.json"
-        if not file.is_file():
-            raise TokenizerError(f"no tokenizer.json in {self.directory}")
         self.config = read_json(self.directory / "tokenizer_config.json")
-        try:
-            self._hf = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises bare Exception
-            raise TokenizerError(f"{file} is not a tokenizer the tokenizers library understands: {error}") from error
+        self._hf = _load(path, self.config)
         self._hf.no_truncation()
         self._hf.no_padding()
         self._added = {
@@ -77,6 +75,11 @@ class Tokenizer:
         self._apply_bos_and_eos()
         self.eos_ids = self._find_eos()
         self._joiner = self._add_joiner()
+        self.literals: dict[str, int] = {
+            token.content: number
+            for number, token in self._hf.get_added_tokens_decoder().items()
+            if not token.normalized
+        }
         specials = [text for text, special in self._added.values() if special]
         self.shield = Shield(specials if self._joiner is not None else [])
 
@@ -92,14 +95,14 @@ class Tokenizer:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """Id to bytes.
+        """Id to bytes, as the table that native rows read. Made at the first use, which takes up to a second.
 
         Raises:
             TokenizerError: the model's decoder cannot be applied token by token (WordPiece and other encoders' kinds).
         """
         state = None if self._hf.decoder is None else msgspec.json.decode(self._hf.decoder.__getstate__())
         try:
-            return TokenTable(self.size, self._hf.id_to_token, self._added, state)
+            return vocabulary(TokenTable(self.size, self._hf.id_to_token, self._added, state))
         except UnsupportedDecoder as error:
             raise TokenizerError(str(error)) from None
 
@@ -202,6 +205,21 @@ class Tokenizer:
             spelled = [found] if found is not None else [self.token_id(f"<0x{byte:02X}>") for byte in char.encode()]
             out += [piece for piece in spelled if piece is not None]
         return out
+
+
+def _load(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    try:
+        file = path if path.is_file() else loadable(path)
+    except UnknownFormat as error:
+        raise TokenizerError(str(error)) from None
+    try:
+        if file.name == "vocab.json":
+            return from_vocab_and_merges(file.parent, config)
+        return tokenizers.Tokenizer.from_file(str(file))
+    except NotQwen2 as error:
+        raise TokenizerError(str(error)) from None
+    except Exception as error:  # the library raises bare Exception
+        raise TokenizerError(f"{file} is not a tokenizer the tokenizers library understands: {error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

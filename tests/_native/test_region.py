@@ -29,6 +29,9 @@ class Model:
     def __init__(self) -> None:
         self.pids: dict[int, int] = defaultdict(int)
         self.requests: dict[int, int] = defaultdict(int)
+        self.waiting: dict[int, int] = defaultdict(int)
+        self.heads: dict[int, int] = defaultdict(int)
+        self.tickets = 0
         self.inflight: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
         self.fields: dict[tuple[int, int], int] = defaultdict(int)
         self.generations: dict[int, int] = defaultdict(int)
@@ -76,6 +79,21 @@ class Agreement(RuleBasedStateMachine):
     def admit(self, process, delta):
         self.model.requests[process] += delta
         assert self.region.requests_add(process, delta) == sum(self.model.requests.values())
+
+    @rule(process=processes, delta=st.integers(-3, 3))
+    def wait(self, process, delta):
+        self.model.waiting[process] += delta
+        assert self.region.waiting_add(process, delta) == sum(self.model.waiting.values())
+        assert self.other.waiting_total() == sum(self.model.waiting.values())
+
+    @rule(process=processes, shown=st.booleans())
+    def queue_up(self, process, shown):
+        self.model.tickets += 1
+        ticket = self.region.waiting_ticket()
+        assert ticket == self.model.tickets
+        self.model.heads[process] = ticket if shown else 0
+        self.region.waiting_head_set(process, self.model.heads[process])
+        assert self.other.waiting_head() == min(filter(None, self.model.heads.values()), default=0)
 
     @rule(slot=slots, field=fields, value=values)
     def set_field(self, slot, field, value):
@@ -125,6 +143,7 @@ class Agreement(RuleBasedStateMachine):
     def die(self, process):
         self.region.clear_process(process)
         self.model.pids[process] = self.model.requests[process] = 0
+        self.model.waiting[process] = self.model.heads[process] = 0
         for slot in range(SLOTS):
             self.model.inflight[process, slot] = [0, 0]
         for index, key in enumerate(self.model.series):

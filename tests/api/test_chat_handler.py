@@ -6,8 +6,7 @@ import json
 import aiohttp
 import pytest
 
-from smg.api import keepalive
-from smg.config.settings import ServerSettings, Settings, TelemetrySettings
+from smg.config.settings import AdmissionSettings, ServerSettings, Settings, TelemetrySettings
 from smg.core.errors import GatewayError
 from tests.api.serving import frames, send, serving, until
 from tests.pipeline.fakes import FOREVER, SETTINGS, end, text, world
@@ -15,7 +14,9 @@ from tests.pipeline.fakes import FOREVER, SETTINGS, end, text, world
 HI = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 GONE = GatewayError("worker_failed", "the engine has gone", detail="10.1.2.3", worker_fault=True)
 BROKEN = GatewayError("worker_stream_failed", "the stream broke", worker_fault=True)
-BLOCK = text(" the" * 1000)
+# About 20 kB of events.
+BLOCK = text(" the" * 100)
+SILENT = Settings(routing=SETTINGS.routing, server=ServerSettings(sse_keepalive_secs=0.05))
 ANSWER = [[text("hello")], [text(" world"), end()]]
 
 
@@ -54,12 +55,14 @@ class TestAnswers:
         *chunks, done = frames(body)
         assert done == "data: [DONE]"
         assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "hello world"
-        assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, None, "stop"]
+        # Role, six tokens, end: one event for each token.
+        assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * 7 + ["stop"]
         assert place.idle()
 
     async def test_the_direct_path_and_the_events_path_send_the_same_bytes(self, http, monkeypatch):
         fields = {"stream": True, "stream_options": {"include_usage": True}, "n": 2, "stop": ["##"]}
-        script = [[text("a#", 0), text('"é', 1)], [end(0), text("b", 1)], [text("##", 1)], FOREVER]
+        # One token per batch: the events path writes an event for each batch, the direct one for each token.
+        script = [[text("#", 0), text('"', 1)], [end(0), text(" the", 1)], [text("#", 1)], [text("#", 1)], FOREVER]
         monkeypatch.setattr("smg.core.clock.created", lambda: 5)
         bodies = []
         for tapped in (False, True):
@@ -165,7 +168,7 @@ class TestErrors:
         assert response.status == 200
         *chunks, last = frames(body)
         assert last["error"]["code"] == "worker_stream_failed"
-        assert chunks[-1]["choices"][0]["delta"] == {"content": "Hello wor"}
+        assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Hello wor"
         assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks)
         assert place.services.seen[0].notes["error"] == "worker_stream_failed"
         assert place.idle()
@@ -187,10 +190,9 @@ class TestTime:
         assert response.status == 504
         assert place.idle()
 
-    async def test_RL_06_comments_keep_a_silent_stream_open(self, http, monkeypatch):
-        monkeypatch.setattr(keepalive, "INTERVAL", 0.05)
+    async def test_RL_06_comments_keep_a_silent_stream_open(self, http):
         script = [0.2, [text("a")], 0.2, [text("b"), end()]]
-        place = world({"w1": [script]})
+        place = world({"w1": [script]}, SILENT)
         async with serving(place.services) as url:
             _, body = await post(http, url, stream=True)
         parts = frames(body)
@@ -206,9 +208,9 @@ class TestTime:
         assert [event["choices"][0]["delta"].get("content") for event in events[1:-2]] == ["a", "b"]
         assert place.idle()
 
-    async def test_RL_06_keep_alives_to_a_client_that_does_not_read_end_at_the_deadline(self, monkeypatch):
-        monkeypatch.setattr(keepalive, "INTERVAL", 0.05)
-        settings = Settings(routing=SETTINGS.routing, server=ServerSettings(request_timeout_secs=0.6))
+    async def test_RL_06_keep_alives_to_a_client_that_does_not_read_end_at_the_deadline(self):
+        timing = ServerSettings(request_timeout_secs=0.6, sse_keepalive_secs=0.05)
+        settings = Settings(routing=SETTINGS.routing, server=timing)
         # Whatever waits for the client, a batch or a keep-alive, must not hold the request's counts any longer.
         place = world({"w1": [[[BLOCK] for _ in range(60)] + [0.3, [end()]]]}, settings, context_length=0)
         async with serving(place.services) as url:
@@ -217,10 +219,9 @@ class TestTime:
             await until(place.idle)
             writer.transport.abort()
 
-    async def test_RL_06_after_a_keep_alive_an_error_is_an_event(self, http, monkeypatch):
-        monkeypatch.setattr(keepalive, "INTERVAL", 0.05)
+    async def test_RL_06_after_a_keep_alive_an_error_is_an_event(self, http):
         bad = GatewayError("invalid_request", "no")
-        place = world({"w1": [[0.12, bad]]})
+        place = world({"w1": [[0.12, bad]]}, SILENT)
         async with serving(place.services) as url:
             response, body = await post(http, url, stream=True)
         *pings, last = frames(body)
@@ -229,15 +230,65 @@ class TestTime:
         assert last["error"]["code"] == "invalid_request"
         assert place.idle()
 
-    async def test_RL_06_a_failure_before_the_first_keep_alive_has_its_status(self, http, monkeypatch):
-        monkeypatch.setattr(keepalive, "INTERVAL", 5)
+    async def test_RL_06_a_failure_before_the_first_keep_alive_has_its_status(self, http):
         place = world({"w1": [[0.05, GatewayError("invalid_request", "no")]]})
         async with serving(place.services) as url:
             response, _ = await post(http, url, stream=True)
         assert response.status == 400
 
+    async def test_RL_06_switched_off_nothing_is_sent_in_silence(self, http):
+        never = Settings(routing=SETTINGS.routing, server=ServerSettings(sse_keepalive_secs=0))
+        async with serving(world({"w1": [[0.2, [text("a"), end()]]]}, never).services) as url:
+            _, body = await post(http, url, stream=True)
+        assert b": ping" not in body
+
+    async def test_RL_06_a_stream_that_waits_for_admission_is_kept_open(self, http):
+        server, admission = ServerSettings(sse_keepalive_secs=0.05), AdmissionSettings(1, 5)
+        settings = Settings(routing=SETTINGS.routing, server=server, admission=admission)
+        place = world({"w1": [[[text("a")], 0.25, [end()]], ANSWER]}, settings)
+        async with serving(place.services) as url:
+            first = asyncio.create_task(post(http, url, stream=True))
+            await until(lambda: place.drivers.opened)
+            _, body = await post(http, url, stream=True)
+            await first
+        parts = frames(body)
+        assert parts[0] == ": ping"
+        assert parts[-1] == "data: [DONE]"
+        assert place.idle()
+
+    async def test_RL_06_a_wait_that_is_too_long_is_a_503_or_after_a_keep_alive_an_event(self, http):
+        server, admission = ServerSettings(sse_keepalive_secs=0.05), AdmissionSettings(1, 5, 0.12)
+        settings = Settings(routing=SETTINGS.routing, server=server, admission=admission)
+        place = world({"w1": [[[text("a")], 0.6, [end()]]]}, settings)
+        async with serving(place.services) as url:
+            first = asyncio.create_task(post(http, url, stream=True))
+            await until(lambda: place.drivers.opened)
+            streamed, buffered = await asyncio.gather(post(http, url, stream=True), post(http, url))
+            await first
+        assert buffered[0].status == 503
+        assert buffered[0].headers["retry-after"] == "1"
+        assert streamed[0].status == 200
+        assert frames(streamed[1])[-1]["error"]["code"] == "queue_timeout"
+        assert json.loads(buffered[1])["error"]["code"] == "queue_timeout"
+        assert place.idle()
+
 
 class TestClientsThatLeave:
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_RL_04_a_request_that_waits_for_admission_never_starts(self, http, stream):
+        settings = Settings(routing=SETTINGS.routing, admission=AdmissionSettings(1, 5))
+        place = world({"w1": [[[text("a")], FOREVER]]}, settings)
+        async with serving(place.services) as url:
+            _, first = await send(url, HI)
+            await until(lambda: place.drivers.sources)
+            _, second = await send(url, HI | {"stream": stream})
+            await until(lambda: place.fleet.region.waiting_total() == 1)
+            second.close()
+            await until(lambda: place.fleet.region.waiting_total() == 0)
+            first.close()
+            await until(place.idle)
+        assert len(place.drivers.opened) == 1
+
     @pytest.mark.parametrize("n", [1, 2])
     async def test_RL_04_a_buffered_request_is_aborted(self, n):
         place = world({"w1": [[[text("a")], FOREVER]]})
@@ -280,20 +331,20 @@ class TestClientsThatLeave:
             while source.pulls != pulls:
                 pulls = source.pulls
                 await asyncio.sleep(0.2)
-            # What the buffers of the kernel, of Sanic and of ours take, far from everything.
-            assert pulls < 250
-            body = b""
-            while not body.endswith(b"[DONE]\n\n\r\n0\r\n\r\n"):
-                body += await reader.read(1 << 20)
+            # What the buffers of the kernel, of Sanic and of ours take: some hundred kilobytes of 8 MB.
+            assert pulls < 40
+            read = [await reader.read(1 << 20)]
+            while not read[-1].endswith(b"[DONE]\n\n\r\n0\r\n\r\n"):
+                read.append(await reader.read(1 << 20))
             writer.close()
-        assert body.count(b" the") == 400 * 1000
+        assert b"".join(read).count(b" the") == 400 * 100
         assert place.idle()
 
     async def test_ME_01_leaving_without_having_read_aborts_the_engine(self):
         place = world({"w1": [[[BLOCK] for _ in range(4000)]]}, context_length=0)
         async with serving(place.services) as url:
             _, writer = await send(url, HI | {"stream": True})
-            await until(lambda: place.drivers.sources and place.drivers.sources[0].pulls > 20)
+            await until(lambda: place.drivers.sources and place.drivers.sources[0].pulls > 5)
             writer.transport.abort()
             await until(lambda: place.drivers.cancelled)
             await until(place.idle)

@@ -95,6 +95,10 @@ class TestHealth:
         place.texts.loaded = False
         assert (await get(place, "/readiness"))[1]["reason"] == "tokenizer not yet registered"
 
+    async def test_not_ready_when_generated_ids_cannot_be_decoded(self, place, monkeypatch):
+        monkeypatch.setattr("smg.text.registry.TextModel.decodes", False)
+        assert (await get(place, "/readiness"))[1]["reason"] == "tokenizer cannot decode generated text"
+
     async def test_a_model_without_workers_does_not_make_ready(self, place):
         place.texts.loaded = False
         place.fleet.snapshot().models.append(ModelRecord("idle"))

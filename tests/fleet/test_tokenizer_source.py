@@ -1,11 +1,13 @@
 """Where a model's tokenizer comes from, in order (spec text-pipeline 6)."""
 
 import asyncio
+import json
 
 import grpc
 import pytest
 
 from smg.config.settings import ModelSettings
+from smg.engine_server.llama import default_model
 from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engines.driver import GrpcDriver
 from smg.engines.transport.grpcio import GrpcioTransport
@@ -43,7 +45,8 @@ def directory(tmp_path):
 async def test_the_flags_come_first(driver, engine, directory, tmp_path, told):
     other = tmp_path / "other"
     other.mkdir()
-    (other / "tokenizer.model").write_bytes(b"sp")
+    (other / "vocab.json").write_text("{}")
+    (other / "merges.txt").write_text("")
     settings = ModelSettings(tokenizer_path=str(directory), model_path=str(other))
     found = await find(settings, driver, told(), tmp_path / "cache")
     assert (found.directory, found.key) == (directory, digest(directory))
@@ -124,3 +127,48 @@ async def test_a_model_gets_its_tokenizer_once_and_failures_are_retried(
     assert model.tokenizer_dir == str(tmp_path / model.tokenizer_key)
     assert engine.calls["GetTokenizer"] == 1
     await tokenizers.close()
+
+
+async def test_a_gguf_file_becomes_a_directory_as_engines_send_it(driver, tmp_path, told):
+    file = tmp_path / "model.gguf"
+    file.symlink_to(default_model())
+    cache = tmp_path / "cache"
+    found = await find(ModelSettings(model_path=str(file)), driver, told(), cache)
+    assert found.directory == cache / found.key
+    assert await find(ModelSettings(tokenizer_path=str(file)), driver, told(), cache) == found
+    generation = json.loads((found.directory / "generation_config.json").read_text())
+    assert generation["eos_token_id"] == [2]
+    assert "<|im_start|>" in json.loads((found.directory / "tokenizer_config.json").read_text())["chat_template"]
+    assert (found.directory / "tokenizer.json").is_file()
+
+
+async def test_a_file_that_is_no_gguf_says_so(driver, tmp_path, told):
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"not a model at all, whatever its name says")
+    with pytest.raises(TokenizerError, match=r"--model-path: .*is not a GGUF file"):
+        await find(ModelSettings(model_path=str(file)), driver, told(), tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("tokenizer.model", "SentencePiece"),
+        ("tekken.json", "tekken"),
+        ("tiktoken.model", "tiktoken"),
+        ("qwen.tiktoken", "tiktoken"),
+    ],
+)
+async def test_formats_that_cannot_be_loaded_are_named(driver, tmp_path, told, name, kind):
+    (tmp_path / name).write_bytes(b"x")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(TokenizerError, match=f"--model-path.*{kind}"):
+            await find(ModelSettings(model_path=str(path)), driver, told(), tmp_path / "cache")
+    # Beside a tokenizer.json they do not matter.
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert await find(ModelSettings(model_path=str(tmp_path)), driver, told(), tmp_path / "cache")
+
+
+async def test_other_files_are_refused_with_what_would_do(driver, tmp_path, told):
+    (tmp_path / "weights.bin").write_bytes(b"x")
+    with pytest.raises(TokenizerError, match=r"neither a tokenizer.json nor a GGUF file"):
+        await find(ModelSettings(model_path=str(tmp_path / "weights.bin")), driver, told(), tmp_path / "cache")

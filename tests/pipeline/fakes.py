@@ -24,7 +24,7 @@ from smg.routing.policies.round_robin import RoundRobin
 from smg.telemetry.cells import LocalCells
 from smg.telemetry.metrics import Metrics
 from smg.text.registry import TextModel
-from smg.text.stream_table import PythonStreamTable
+from smg.text.tables import make_table
 from tests.routing.fleets import PROCESS, FakeFleet
 
 EOS = mock.EOS
@@ -152,20 +152,21 @@ def world(
 ) -> World:
     fleet = FakeFleet({model: list(scripts)}, **{"eos_ids": [EOS], "context_length": 100} | record)
     drivers, texts, cells = FakeDrivers(scripts), FakeTexts(text_model()), LocalCells()
+    metrics = Metrics(cells, PROCESS)
     services = Services(
         settings=settings,
         region=fleet.region,
         process=PROCESS,
         view=fleet,
         router=FleetRouter(fleet, fleet.region, PROCESS, RoundRobin(fleet.region)),
-        admission=Admission(settings.admission, fleet.region, PROCESS),
+        admission=Admission(settings.admission, fleet.region, PROCESS, metrics),
         texts=texts,
         drivers=drivers,
-        table=PythonStreamTable(),
-        metrics=Metrics(cells, PROCESS),
+        table=make_table(),
+        metrics=metrics,
     )
     return World(fleet=fleet, drivers=drivers, texts=texts, cells=cells, services=services)
 
 
-def limited(most: int) -> Settings:
-    return Settings(routing=SETTINGS.routing, admission=AdmissionSettings(most))
+def limited(most: int, queue: int = 0) -> Settings:
+    return Settings(routing=SETTINGS.routing, admission=AdmissionSettings(most, queue))

@@ -27,7 +27,7 @@ from smg.engine_server.mock import tokenizer as mock
 from smg.pipeline.accumulator import Accumulator
 from smg.pipeline.generation import Generation
 from tests.api.serving import until
-from tests.pipeline.fakes import EOS, FOREVER, World, end, limited, text, world
+from tests.pipeline.fakes import EOS, FOREVER, World, end, limited, text, text_model, world
 
 GONE = GatewayError("worker_failed", "the engine has gone", worker_fault=True)
 BROKEN = GatewayError("worker_stream_failed", "the stream broke", worker_fault=True)
@@ -335,6 +335,36 @@ class TestAdmission:
         await run(place)
         assert place.idle()
 
+    async def test_who_finds_no_place_waits_its_turn(self):
+        place = world({"w1": [[[text("a")], FOREVER], ONE_LINE]}, limited(1, 1))
+        first = Generation(place.services, context(), request())
+        await first.start()
+        second = asyncio.create_task(run(place))
+        await until(lambda: place.fleet.region.waiting_total() == 1)
+        with pytest.raises(GatewayError) as caught:
+            await run(place)
+        assert caught.value.code == "queue_full"
+        assert len(place.drivers.opened) == 1
+        await first.aclose("client_disconnect")
+        assert flat(await second)[-1] == Finish(0, "stop")
+        assert place.idle()
+
+    @pytest.mark.parametrize("reason", ["client_disconnect", "deadline", "shutdown"])
+    async def test_RL_04_a_waiting_request_that_is_cancelled_never_starts(self, reason):
+        place = world({"w1": [[[text("a")], FOREVER]]}, limited(1, 1))
+        first = Generation(place.services, context(), request())
+        await first.start()
+        ctx = context()
+        waiting = asyncio.create_task(run(place, ctx))
+        await until(lambda: place.fleet.region.waiting_total() == 1)
+        ctx.cancel.cancel(reason)
+        with pytest.raises(GatewayError):
+            await waiting
+        assert place.fleet.region.waiting_total() == 0
+        await first.aclose("client_disconnect")
+        assert len(place.drivers.opened) == 1
+        assert place.idle()
+
 
 class TestCancellation:
     async def test_MS_10_what_was_held_is_given_out_before_the_failure(self):
@@ -389,8 +419,10 @@ class TestCancellation:
     async def test_whoever_cancels_the_context_ends_the_stream(self, reason, code):
         place = world({"w1": [[[text("a")], FOREVER]]})
         ctx = context()
-        asyncio.get_running_loop().call_later(0.01, ctx.cancel.cancel, reason)
-        assert flat(await run(place, ctx))[-1].code == code
+        running = asyncio.create_task(run(place, ctx))
+        await until(lambda: place.drivers.sources and place.drivers.sources[0].pulls == 2)
+        ctx.cancel.cancel(reason)
+        assert flat(await running)[-1].code == code
         assert place.drivers.cancelled == [reason]
         assert place.idle()
 
@@ -414,6 +446,16 @@ class TestCancellation:
         assert place.idle()
         with pytest.raises(StopAsyncIteration):
             await anext(generation)
+
+
+async def test_a_model_whose_ids_cannot_be_decoded_is_refused_at_once(monkeypatch):
+    monkeypatch.setattr(text_model(), "_decoder", None)
+    place = world({"w1": [ONE_LINE]})
+    with pytest.raises(GatewayError) as caught:
+        await run(place)
+    assert (caught.value.code, caught.value.status) == ("not_implemented", 501)
+    assert place.drivers.opened == []
+    assert place.idle()
 
 
 class TestDirect:
@@ -451,7 +493,7 @@ class TestDirect:
         place = world({"w1": [[[text("a")], [text('"b"', 1)], [end(0), text("c", 1)], [end(1, "length")]]]})
         taken, data, events = await self.direct(place, n=2)
         assert taken
-        assert data == rb"<0:a><1:\"b\"><1:c>"
+        assert data == rb"<0:a><1:\"><1:b><1:\"><1:c>"
         assert events == [Finish(0, "stop"), Finish(1, "length"), Usage(events[-1].prompt_tokens, 5)]
 
     async def test_held_text_goes_the_same_way(self):

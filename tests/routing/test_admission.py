@@ -1,50 +1,273 @@
+"""Admission: a true cap over all processes, and one fair, bounded line before it (case LM-01)."""
+
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
+from smg._native.region import Region
 from smg.config.settings import AdmissionSettings
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.routing.admission import Admission
-from tests.routing.fleets import FakeFleet
+from smg.routing import waiting
+from smg.routing.admission import Admission, AdmissionLease
+from smg.telemetry.cells import LocalCells
+from smg.telemetry.metrics import Metrics
 
 
-def admissions(limit: int, count: int = 1) -> tuple[FakeFleet, list[Admission]]:
-    fleet = FakeFleet({"m": ["w1"]})
-    return fleet, [Admission(AdmissionSettings(limit), fleet.region, process) for process in range(1, count + 1)]
+class Gateway(SimpleNamespace):
+    """``processes`` admissions over one region."""
+
+    region: Region
+    processes: list[Admission]
+    cells: LocalCells
+
+    def counts(self) -> tuple[int, int]:
+        """(running, waiting)"""
+        return self.region.requests_total(), self.region.waiting_total()
+
+    def metric(self, name: str) -> dict[str, int]:
+        series = ((key.decode().split("\0"), value) for key, _, value in self.cells.read_series())
+        return {names[-1]: value for names, value in series if names[0] == f"smg_{name}"}
 
 
-async def test_limiter_is_cap_it_bounds_what_runs_at_once():
-    fleet, (admission,) = admissions(2)
-    leases = [await admission.acquire(RequestContext(str(i))) for i in range(2)]
+def gateway(limit: int, queue: int = 0, processes: int = 1, seconds: float = 60.0) -> Gateway:
+    region, cells = Region.create(processes=5, workers=1, series=64), LocalCells()
+    settings = AdmissionSettings(limit, queue, seconds)
+    admissions = [Admission(settings, region, number, Metrics(cells, 0)) for number in range(1, processes + 1)]
+    return Gateway(region=region, processes=admissions, cells=cells)
+
+
+async def refused(admission: Admission) -> GatewayError:
     with pytest.raises(GatewayError) as caught:
         await admission.acquire(RequestContext("x"))
-    assert (caught.value.code, caught.value.status) == ("rate_limit_exceeded", 429)
-    assert "retry-after" in caught.value.headers()
-    leases[0].release()
-    await admission.acquire(RequestContext("y"))
-    assert fleet.region.requests_total() == 2
+    return caught.value
 
 
-async def test_the_limit_holds_over_all_processes():
-    _, (first, second) = admissions(1, 2)
-    await first.acquire(RequestContext("a"))
-    with pytest.raises(GatewayError):
-        await second.acquire(RequestContext("b"))
+def asking(admission: Admission) -> "asyncio.Task[AdmissionLease]":
+    return asyncio.create_task(admission.acquire(RequestContext("x")))
 
 
-@pytest.mark.parametrize("limit", [-1, 0])
-async def test_without_a_limit_everything_is_let_in_and_counted(limit):
-    fleet, (admission,) = admissions(limit)
-    leases = [await admission.acquire(RequestContext(str(i))) for i in range(5)]
-    assert fleet.region.requests_total() == 5
-    for lease in leases:
+async def turn() -> None:
+    """Let everything run that can run now."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def admitted(*tasks: "asyncio.Task[AdmissionLease]") -> list[AdmissionLease]:
+    async with asyncio.timeout(5):
+        return [await task for task in tasks]
+
+
+class TestWithoutALine:
+    async def test_the_limit_is_a_cap_on_what_runs_at_once(self):
+        place = gateway(2)
+        (admission,) = place.processes
+        leases = [await admission.acquire(RequestContext(str(i))) for i in range(2)]
+        error = await refused(admission)
+        assert (error.code, error.status) == ("rate_limit_exceeded", 429)
+        assert "retry-after" in error.headers()
+        leases[0].release()
+        await admission.acquire(RequestContext("y"))
+        assert place.counts() == (2, 0)
+        assert place.metric("admission_rejections_total") == {"rate_limit_exceeded": 1}
+
+    async def test_the_limit_holds_over_all_processes(self):
+        first, second = gateway(1, processes=2).processes
+        await first.acquire(RequestContext("a"))
+        await refused(second)
+
+    @pytest.mark.parametrize("limit", [-1, 0])
+    async def test_without_a_limit_everything_is_let_in_and_counted(self, limit):
+        place = gateway(limit, queue=1)
+        (admission,) = place.processes
+        admission.check()
+        leases = [await admission.acquire(RequestContext(str(i))) for i in range(5)]
+        assert place.counts() == (5, 0)
+        for lease in leases:
+            lease.release()
+            lease.release()
+        assert place.counts() == (0, 0)
+
+    async def test_taking_a_lease_away_cancels_its_request(self):
+        ctx = RequestContext("a")
+        lease = await gateway(1).processes[0].acquire(ctx)
+        lease.cancel("preempted")
+        assert ctx.cancel.reason == "preempted"
+
+
+class TestTheLine:
+    async def test_LM_01_two_run_one_waits_one_is_refused(self):
+        place = gateway(2, queue=1)
+        (admission,) = place.processes
+        tasks = [asking(admission) for _ in range(4)]
+        await turn()
+        assert [task.done() for task in tasks] == [True, True, False, True]
+        error = tasks[3].exception()
+        assert (error.code, error.status) == ("queue_full", 429)
+        assert error.headers()["retry-after"] == "1"
+        assert place.counts() == (2, 1)
+        tasks[0].result().release()
+        await admitted(tasks[2])
+        assert place.counts() == (2, 0)
+        assert place.metric("admission_rejections_total") == {"queue_full": 1}
+
+    async def test_LM_01_the_line_is_bounded_over_all_processes(self):
+        place = gateway(1, queue=2, processes=3)
+        first, second, third = place.processes
+        await first.acquire(RequestContext("a"))
+        waiting_ones = [asking(second), asking(third)]
+        await turn()
+        for admission in place.processes:
+            assert (await refused(admission)).code == "queue_full"
+        assert place.counts() == (1, 2)
+        for task in waiting_ones:
+            task.cancel()
+
+    async def test_what_would_be_refused_is_known_before_it_is_prepared(self):
+        (admission,) = gateway(1, queue=1).processes
+        admission.check()
+        await admission.acquire(RequestContext("a"))
+        admission.check()
+        task = asking(admission)
+        await turn()
+        with pytest.raises(GatewayError, match="waiting"):
+            admission.check()
+        task.cancel()
+
+    async def test_who_comes_first_goes_first_in_whatever_process(self):
+        place = gateway(1, queue=10, processes=3)
+        first, second, third = place.processes
+        lease = await first.acquire(RequestContext("a"))
+        order: list[int] = []
+
+        async def one(number: int, admission: Admission) -> None:
+            own = await admission.acquire(RequestContext("x"))
+            order.append(number)
+            await turn()
+            own.release()
+
+        tasks = []
+        for number, admission in enumerate([second, first, third, third, second, first]):
+            tasks.append(asyncio.create_task(one(number, admission)))
+            await turn()
         lease.release()
+        async with asyncio.timeout(5):
+            await asyncio.gather(*tasks)
+        assert order == list(range(6))
+        assert place.counts() == (0, 0)
+
+    async def test_nobody_overtakes_who_waits_in_another_process(self):
+        place = gateway(1, queue=10, processes=2)
+        first, second = place.processes
+        lease = await first.acquire(RequestContext("a"))
+        waiter = asking(second)
+        await turn()
         lease.release()
-    assert fleet.region.requests_total() == 0
+        late = asking(first)
+        await admitted(waiter)
+        assert not late.done()
+        waiter.result().release()
+        await admitted(late)
+
+    async def test_a_stuck_process_does_not_hold_the_others_up(self):
+        place = gateway(1, queue=10, processes=2)
+        first, second = place.processes
+        lease = await first.acquire(RequestContext("a"))
+        # A process that waits first but never looks: only its ticket is there.
+        place.region.waiting_head_set(3, place.region.waiting_ticket())
+        waiter = asking(second)
+        await turn()
+        lease.release()
+        await admitted(waiter)
+
+    async def test_a_dead_process_s_place_in_the_line_goes_with_it(self):
+        place = gateway(1, queue=1, processes=2)
+        first, second = place.processes
+        await first.acquire(RequestContext("a"))
+        place.region.waiting_add(3, 1)
+        place.region.waiting_head_set(3, place.region.waiting_ticket())
+        assert (await refused(second)).code == "queue_full"
+        place.region.clear_process(3)
+        assert (place.region.waiting_total(), place.region.waiting_head()) == (0, 0)
+
+    async def test_waiting_too_long_is_a_503(self):
+        place = gateway(1, queue=10, seconds=0.02)
+        (admission,) = place.processes
+        lease = await admission.acquire(RequestContext("a"))
+        error = await refused(admission)
+        assert (error.code, error.status) == ("queue_timeout", 503)
+        assert "retry-after" in error.headers()
+        assert place.counts() == (1, 0)
+        assert place.metric("admission_rejections_total") == {"queue_timeout": 1}
+        lease.release()
+        await admission.acquire(RequestContext("b"))
+
+    async def test_RL_04_who_leaves_the_line_never_gets_a_place(self):
+        place = gateway(1, queue=10)
+        (admission,) = place.processes
+        lease = await admission.acquire(RequestContext("a"))
+        tasks = [asking(admission) for _ in range(3)]
+        await turn()
+        tasks[0].cancel()
+        tasks[1].cancel()
+        lease.release()
+        await admitted(tasks[2])
+        assert all(task.cancelled() for task in tasks[:2])
+        assert place.counts() == (1, 0)
+
+    async def test_a_place_given_at_the_moment_of_leaving_goes_to_the_next(self):
+        place = gateway(1, queue=10)
+        (admission,) = place.processes
+        lease = await admission.acquire(RequestContext("a"))
+        first, second = asking(admission), asking(admission)
+        await turn()
+        lease.release()
+        first.cancel()
+        await admitted(second)
+        assert first.cancelled()
+        assert place.counts() == (1, 0)
+
+    async def test_a_wait_that_ends_at_the_moment_of_leaving_leaks_nothing(self, caplog):
+        place = gateway(1, queue=10, seconds=0.01)
+        (admission,) = place.processes
+        await admission.acquire(RequestContext("a"))
+        task = asking(admission)
+        await turn()
+        asyncio.get_running_loop().call_later(0.01, task.cancel)
+        with pytest.raises((GatewayError, asyncio.CancelledError)):
+            await task
+        assert place.counts() == (1, 0)
+        assert caplog.records == []
+
+    async def test_waits_are_measured(self):
+        place = gateway(1, queue=10)
+        (admission,) = place.processes
+        lease = await admission.acquire(RequestContext("a"))
+        assert place.metric("admission_wait_seconds_bucket") == {}
+        task = asking(admission)
+        await turn()
+        lease.release()
+        await admitted(task)
+        assert sum(place.metric("admission_wait_seconds_bucket").values()) == 1
 
 
-async def test_taking_a_lease_away_cancels_its_request():
-    _, (admission,) = admissions(1)
-    ctx = RequestContext("a")
-    lease = await admission.acquire(ctx)
-    lease.cancel("preempted")
-    assert ctx.cancel.reason == "preempted"
+async def test_the_cap_holds_while_four_processes_fight_for_it(monkeypatch):
+    monkeypatch.setattr(waiting, "LOOK_SECS", 0.0005)
+    place = gateway(3, queue=1000, processes=4)
+    running = most = 0
+
+    async def one(number: int) -> None:
+        nonlocal running, most
+        lease = await place.processes[number % 4].acquire(RequestContext("x"))
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        lease.release()
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(one(number) for number in range(200)))
+    assert most == 3
+    assert place.counts() == (0, 0)
+    assert place.region.waiting_head() == 0

@@ -39,7 +39,7 @@ def test_every_flag_that_is_named_exists(page):
     programs = (program.parser()._subparsers._group_actions[0].choices.values() for program in (bench, engine))
     for command in itertools.chain(*programs):
         known |= {flag for action in command._actions for flag in action.option_strings}
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", page.read_text("utf-8")))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", page.read_text("utf-8")))
     assert named - known == set()
 
 

@@ -1,9 +1,7 @@
 """Fixtures of the server tests; what they are made of is in ``server_harness.py``."""
 
 import asyncio
-import shutil
 import socket
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from smg.server.protocol import Connection
 from smg.server.sockets import tls_context
 from smg.telemetry.cells import LocalCells
 from smg.telemetry.metrics import Metrics
+from tests.certificates import self_signed
 from tests.server.server_harness import Application, Gateway, make_app
 
 
@@ -30,14 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Server settings that turn TLS on, with a certificate made for this run."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl command to make a certificate with")
-    directory = tmp_path_factory.mktemp("tls")
-    files = {"tls_key_path": str(directory / "key.pem"), "tls_cert_path": str(directory / "cert.pem")}
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
-    outputs = ["-keyout", files["tls_key_path"], "-out", files["tls_cert_path"]]
-    subprocess.run([*command.split(), *outputs], check=True, capture_output=True)
-    return files
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

@@ -30,6 +30,12 @@ def test_tokens_of_chat_templates_are_safe_cuts(name):
     assert safe(name) == set(literals(family(name)))
 
 
+def test_tokens_of_the_chat_template_are_tried_first(monkeypatch):
+    monkeypatch.setattr("smg.text.cuts.MAX_TRIED", 2)
+    found = Cutter(Plain(family("qwen2")), literals(family("qwen2")), "{{ m }}<|im_end|> and <|im_start|>").safe
+    assert texts_of("qwen2", found) == {"<|im_start|>", "<|im_end|>"}
+
+
 def test_every_kind_of_token_that_a_cut_would_change_is_found_out():
     found = safe("awkward")
     # It swallows the blanks behind it.

@@ -132,3 +132,11 @@ async def test_long_and_short_prompts_give_the_same_kind_of_ids(model):
     assert model.tokenizer.decode(prepared.ids, skip_special_tokens=False) == (
         f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+async def test_prompts_are_encoded_through_the_cache(model):
+    before = model.encoder.stats()
+    first, second = [await prepare(model, chat("a prompt that no other test sends")) for _ in range(2)]
+    after = model.encoder.stats()
+    assert first == second
+    assert (after.exact_misses - before.exact_misses, after.exact_hits - before.exact_hits) == (1, 1)

@@ -1,16 +1,20 @@
 """The registry: one load per content, clear answers while it is not there, retries when the record changes."""
 
 import threading
+import time
 
 import msgspec
 import pytest
 
-from smg.config.settings import ModelSettings
+from smg.config.settings import ModelSettings, TokenizerCacheSettings
 from smg.core.errors import GatewayError
+from smg.engine_server.llama import default_model
+from smg.fleet.gguf_source import unpack_gguf
 from smg.fleet.records import ModelRecord
 from smg.text import registry as registry_module
 from smg.text.registry import TextModel, TextRegistry
 from smg.text.tokenizer import TokenizerError
+from tests.golden.families import family
 from tests.text.makers import CHATML, byte_level_json, chat_model, write_model
 
 
@@ -117,3 +121,64 @@ def test_models_without_a_template_or_with_a_broken_one_refuse_only_chat(tmp_pat
     broken = TextModel(chat_model(tmp_path, "{% if %}"))
     assert "cannot be compiled" in refused(broken.chat).message
     assert broken.tokenizer.encode("hello")
+
+
+def test_a_decoder_that_needs_neighbours_only_stops_generation(tmp_path):
+    family("wordpiece").save(str(tmp_path / "tokenizer.json"))
+    model = TextModel(tmp_path)
+    assert model.encoder.encode("hello") == family("wordpiece").encode("hello", add_special_tokens=False).ids
+    assert not model.decodes
+    error = refused(lambda: model.decoder)
+    assert (error.code, error.status) == ("not_implemented", 501)
+    assert "WordPiece" in error.detail
+
+
+@pytest.mark.parametrize(
+    ("settings", "exact", "prefix"),
+    [
+        ({}, True, True),
+        ({"enable_l0": False}, False, True),
+        ({"enable_l1": False}, True, False),
+        ({"enable_l0": False, "enable_l1": False}, False, False),
+    ],
+)
+def test_each_level_of_the_cache_can_be_switched_off(tmp_path, settings, exact, prefix):
+    registry = TextRegistry(ModelSettings(), TokenizerCacheSettings(**settings))
+    model = registry.ensure(record_of(chat_model(tmp_path))).result(30)
+    prompt = "<|im_start|>user\n" + "hello world, " * 20 + "<|im_end|>\n<|im_start|>assistant\n"
+    assert [model.encoder.encode(prompt) for _ in range(2)] == [model.tokenizer.encode(prompt)] * 2
+    assert model.encoder.encode(prompt + "hello") == model.tokenizer.encode(prompt + "hello")
+    stats = registry.encoders()["k1"].stats()
+    assert (stats.exact_hits == 1, stats.exact_bytes > 0) == (exact, exact)
+    assert (stats.prefix_hits > 0, stats.prefix_bytes > 0) == (prefix, prefix)
+    registry.close()
+
+
+def test_encoders_are_those_of_loaded_models_by_the_beginning_of_the_key(registry, tmp_path):
+    record = record_of(chat_model(tmp_path), key="0123456789abcdef")
+    broken = msgspec.structs.replace(record, tokenizer_dir=str(tmp_path / "no"), tokenizer_key="broken")
+    model = registry.ensure(record).result(30)
+    with pytest.raises(TokenizerError):
+        registry.ensure(broken).result(30)
+    assert registry.encoders() == {"0123456789ab": model.encoder}
+
+
+def test_a_failed_load_is_logged_with_its_reason(registry, tmp_path, caplog):
+    with pytest.raises(TokenizerError):
+        registry.ensure(record_of(tmp_path)).result(30)
+    # It is logged by the loading thread, after the result is there.
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        found = [record for record in caplog.records if str(tmp_path) in record.error]
+        if found:
+            break
+        time.sleep(0.005)
+    assert [(record.getMessage(), record.model) for record in found] == [("the tokenizer could not be loaded", "m")]
+
+
+def test_a_gguf_s_tokenizer_loads_as_any_other(tmp_path):
+    model = TextModel(unpack_gguf(default_model(), tmp_path).directory)
+    prompt = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    assert model.tokenizer.decode(model.encoder.encode(prompt), skip_special_tokens=False) == prompt
+    assert model.tokenizer.eos_ids == (2,)
+    assert "<|im_start|>" in model.chat().template.source

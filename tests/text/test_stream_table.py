@@ -258,6 +258,14 @@ def test_direct_rows_write_numbered_escaped_events_and_the_tap_hears_the_end():
     assert table.text(row) == 'say "hi"\n'
 
 
+def test_a_feed_is_one_event_per_token_with_text_in_one_write():
+    table, listener, row = opened(Table("a", "", b"\xf0\x9f", b"\x98\x80", "b#", "c"), spec(stop_strings=("##",)))
+    table.direct(row, listener, ByteTemplate((b"[", b":", b"]"), ("sequence", "text")), Counter())
+    table.feed(row, [2, 3, 4, 5, 6])
+    table.feed(row, [7, EOS])
+    assert listener.chunks == ["[0:a][1:😀][2:b]".encode(), b"[3:#c]"]
+
+
 def test_held_text_of_a_row_that_goes_direct_leaves_through_the_sink():
     decoder = Table("a#", b"\xf0\x9f", b"\x98\x80")
     table, listener, row = opened(decoder, spec(stop_strings=("##",)))

@@ -47,14 +47,38 @@ def test_rows_of_different_models_live_beside_each_other(native, models):
     assert len(table) == 0
 
 
+class Asked:
+    """A decoder of three tokens that counts the questions."""
+
+    size = 3
+
+    def __init__(self) -> None:
+        self.questions = 0
+
+    def token_bytes(self, token):
+        self.questions += 1
+        return b" word"
+
+    def first_bytes(self, token):
+        self.questions += 1
+        return b"word"
+
+    def is_special(self, token):
+        return token == 2
+
+
 def test_a_decoder_is_asked_once_and_then_read_in_place(models):
-    decoder = models[0].decoder
+    decoder = Asked()
     table = vocabulary(decoder)
-    assert isinstance(table, VocabTable)
-    assert vocabulary(decoder) is table
-    assert [table.token_bytes(token) for token in range(table.size)] == [
-        decoder.token_bytes(token) for token in range(decoder.size)
-    ]
+    asked = decoder.questions
+    assert vocabulary(decoder) is vocabulary(table) is table
+    answers = [(table.first_bytes(token), table.token_bytes(token), table.is_special(token)) for token in range(3)]
+    assert answers == [(b"word", b" word", False), (b"word", b" word", False), (b"word", b" word", True)]
+    assert decoder.questions == asked
+
+
+def test_tokenizers_decode_with_what_rows_read(models):
+    assert all(isinstance(tokenizer.decoder, VocabTable) for tokenizer in models)
 
 
 @pytest.mark.parametrize("stops", [("",), ("x" * 3_000_000,)])

@@ -5,8 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
+from smg.text.shield import JOINER
 from smg.text.tokenizer import Tokenizer, TokenizerError
 from tests.text.makers import SPECIALS, byte_level_json, chat_model, metaspace_json, write_model
 
@@ -240,3 +242,12 @@ def test_vocabularies_with_gaps_are_decoded_but_not_shielded(tmp_path, caplog):
     assert tokenizer.decode([900]) == "zz"
     assert tokenizer.shield.protect_text("<|im_end|>") == "<|im_end|>"
     assert "gaps" in caplog.text
+
+
+def test_literals_are_the_added_tokens_found_before_normalisation(tmp_path):
+    library = Library.from_str(byte_level_json())
+    library.add_tokens([AddedToken("Normal", normalized=True), AddedToken("Literal", normalized=False)])
+    tokenizer = Tokenizer(write_model(tmp_path, library.to_str()))
+    texts = {*SPECIALS, "<tool_call>", "Literal", JOINER}
+    assert set(tokenizer.literals) == texts
+    assert all(tokenizer.literals[text] == tokenizer.token_id(text) for text in texts)

@@ -9,17 +9,11 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from smg.engine_server import bundle
+from smg.engine_server import bundle, splits
 
 # Token types of GGUF that are not text of the vocabulary.
 _CONTROL = 3
 _USER_DEFINED = 4
-
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-# Numbers in runs of one (Qwen 2) or up to three digits (Llama 3).
-_QWEN2 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _TAIL
-_LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _TAIL
 
 
 class UnknownTokenizer(Exception):
@@ -109,8 +103,8 @@ def _set_pre_tokenizer(out: Tokenizer, name: str) -> None:
             out.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), whole])
         case "qwen2":
             out.normalizer = normalizers.NFC()
-            out.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_QWEN2), "isolated"), bare])
+            out.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(splits.QWEN2), "isolated"), bare])
         case "llama-bpe":
-            out.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), bare])
+            out.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(splits.LLAMA3), "isolated"), bare])
         case _:
             raise UnknownTokenizer(f"the pre-tokenizer {name!r} of this GGUF is not known")
