@@ -95,6 +95,14 @@ class FleetSettings(_Group, frozen=True):
         Literal["grpcio", "native"],
         option("--engine-transport", "What carries token streams: grpcio, or the gateway's own HTTP/2 client."),
     ] = "grpcio"
+    grpc_max_message_size: Annotated[
+        int,
+        option(
+            "--grpc-max-message-size",
+            "Largest message sent to an engine, in bytes; a request that needs a larger one is answered with 413.",
+            ge=1 << 20,
+        ),
+    ] = 256 << 20
     max_workers: Annotated[int, option("--max-workers", "Slots for engines in the shared region.", ge=1, le=65536)] = (
         4096
     )

@@ -23,6 +23,8 @@ LOADS_SECS = 2.0
 ABORT_SECS = 2.0
 BUNDLE_SECS = 120.0
 _TRAILERS_SECS = 1.0
+# Bytes of a Generate message (field case CF-02).
+MESSAGE_LIMIT = 256 << 20
 
 
 class GrpcDriver:
@@ -30,8 +32,9 @@ class GrpcDriver:
 
     kind: Literal["tokens"] = "tokens"
 
-    def __init__(self, url: str, adapter: Adapter, transport: Transport) -> None:
+    def __init__(self, url: str, adapter: Adapter, transport: Transport, message_limit: int = MESSAGE_LIMIT) -> None:
         self.url = url
+        self._message_limit = message_limit
         self.adapter = adapter
         self._transport = transport
         self._reads_tokens = transport if isinstance(transport, TokenTransport) else None
@@ -43,13 +46,20 @@ class GrpcDriver:
         """Dispatch ``request``; the Source honours the context's cancellation and deadline.
 
         Raises:
-            GatewayError: what the contract cannot express (400), or the request is cancelled or too late already.
+            GatewayError: what the contract cannot express (400), a message beyond the limit (413), or the request is
+                cancelled or too late already.
         """
         if ctx.cancel.reason is not None:
             raise cancelled_error(ctx.cancel.reason)
         if ctx.remaining() == 0.0:
             raise cancelled_error("deadline")
         message = self.adapter.generate(request)
+        if len(message) > self._message_limit:
+            raise GatewayError(
+                "request_too_large",
+                f"the request is {len(message)} bytes for the engine, but only {self._message_limit} may be sent to it "
+                "(--grpc-max-message-size)",
+            )
         decoder = self.adapter.decoder(request)
         call = self._generate(message, decoder, _trace(ctx, request))
         source = GrpcSource(self, ctx, request, call, decoder)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from smg.core.errors import GatewayError
-from smg.engines.driver import GrpcDriver
+from smg.engines.driver import MESSAGE_LIMIT, GrpcDriver
 from smg.engines.table import adapter
 from smg.engines.transport.base import Transport
 from smg.engines.transport.grpcio import GrpcioTransport
@@ -25,10 +25,16 @@ class Target(Protocol):
 
 
 class DriverPool:
-    """Makes drivers on first use and keeps them until their worker leaves or changes."""
+    """Makes drivers on first use and keeps them until their worker leaves or changes.
 
-    def __init__(self, connect: Callable[[str], Transport] = GrpcioTransport) -> None:
+    ``connect`` makes the transport to a URL; ``message_limit`` bounds what is sent for one generation, in bytes.
+    """
+
+    def __init__(
+        self, connect: Callable[[str], Transport] = GrpcioTransport, message_limit: int = MESSAGE_LIMIT
+    ) -> None:
         self._connect = connect
+        self._message_limit = message_limit
         self._drivers: dict[str, GrpcDriver] = {}
 
     def get(self, worker: Target) -> GrpcDriver:
@@ -44,7 +50,8 @@ class DriverPool:
             found.retire()
             del self._drivers[worker.id]
         try:
-            driver = GrpcDriver(worker.url, adapter(worker.runtime), self._connect(worker.url))
+            connection = self._connect(worker.url)
+            driver = GrpcDriver(worker.url, adapter(worker.runtime), connection, self._message_limit)
         except ValueError as error:
             raise GatewayError(
                 "no_available_workers", "the engine is not known well enough to be used", detail=str(error)

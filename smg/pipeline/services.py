@@ -90,7 +90,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         router=FleetRouter(view, region, process, policy),
         admission=Admission(settings.admission, region, process, metrics),
         texts=TextRegistry(settings.model, settings.tokenizer_cache),
-        drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport]),
+        drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),
         table=make_table(),
         metrics=metrics,
     )

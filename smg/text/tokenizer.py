@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,8 @@ _GUESSES = {
     "pad_token": ("<pad>", "<PAD>", "[PAD]"),
 }
 
+# A batch of the library is one text here: a pool of threads per process would only wait for it.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +88,9 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Encode ``text``. Special tokens spelled in it are recognised, unless the shield has been put over them."""
-        ids: list[int] = self._hf.encode(text, add_special_tokens=add_special_tokens).ids
+        # Of the library's ways to encode, only those for batches release the GIL, and only this one skips the offsets.
+        (encoding,) = self._hf.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoding.ids
         return self._without_joiners(ids) if self._joiner is not None and self._joiner in ids else ids
 
     def token_id(self, text: str) -> int | None:

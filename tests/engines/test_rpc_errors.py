@@ -69,6 +69,20 @@ def test_internals_never_reach_a_client(details):
     assert presentable(details) == ""
 
 
+@pytest.mark.parametrize(
+    "details",
+    [
+        "Received message larger than max (5000000 vs. 4194304)",
+        "grpc: received message larger than max (5000000 vs. 4194304)",
+        "gRPC message exceeds maximum size 4194304: 5000000",
+    ],
+)
+def test_CF_02_a_message_that_is_too_large_for_the_engine_is_the_clients(details):
+    error = from_status("RESOURCE_EXHAUSTED", details)
+    assert (error.code, error.status, error.retryable, error.worker_fault) == ("request_too_large", 413, False, False)
+    assert "4194304" in error.message
+
+
 def test_long_messages_are_cut_and_only_the_first_line_is_shown():
     assert presentable("top_p must be in (0, 1]\nmore") == "top_p must be in (0, 1]"
     assert len(presentable("x" * 1000)) == 400

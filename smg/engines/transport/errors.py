@@ -12,6 +12,9 @@ from smg.core.errors import GatewayError
 
 CONSTRAINT_TRAILER = "smg-constraint-failed"
 
+# How gRPC's implementations refuse a message for its size: with the status that also stands for having no room.
+_OVERSIZE = re.compile(r"message (larger than max|exceeds maximum size)")
+
 # Longest part of an engine's own message that a client gets to see, in characters.
 _SHOWN = 400
 # An absolute path, a host and port, a traceback: nothing of this may reach a client.
@@ -55,6 +58,7 @@ _TABLE: Mapping[str, Meaning] = {
     "UNKNOWN": _BROKEN,
     "DATA_LOSS": _BROKEN,
 }
+_TOO_LARGE = Meaning("request_too_large", 413, "the request is larger than the engine takes", relay=True)
 _CONSTRAINT = Meaning("constraint_failed", 422, "the engine could not satisfy the output constraint", relay=True)
 _STREAM_BROKEN = Meaning("worker_stream_failed", 502, "the engine's stream broke off", fault=True)
 
@@ -81,6 +85,8 @@ def from_status(
     meaning = _TABLE.get(rpc, _BROKEN)
     if rpc == "FAILED_PRECONDITION" and trailers is not None and CONSTRAINT_TRAILER in trailers:
         meaning = _CONSTRAINT
+    elif rpc == "RESOURCE_EXHAUSTED" and _OVERSIZE.search(details):
+        meaning = _TOO_LARGE
     elif established and meaning.fault and rpc != "DEADLINE_EXCEEDED":
         meaning = _STREAM_BROKEN
     message = meaning.text
