@@ -28,6 +28,7 @@ from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.limits import fit, refuse_media, with_defaults
+from smg.pipeline.loading import loaded
 from smg.pipeline.prompt import PromptReport
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
@@ -145,7 +146,7 @@ class Generation:
         model = resolve(self._services.view.snapshot(), request.model)
         self._facts.model(model.id)
         refuse_media(request)
-        text = self._services.texts.get(model)
+        text = await self._interrupt.run(loaded(self._services.texts, model))
         if request.suffix is not None and request.prompt_text is not None:
             request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
         prepared = await self._interrupt.run(prepare(text, request))
