@@ -17,6 +17,7 @@ from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
 from smg.fleet.records import ModelRecord
+from smg.pipeline.loading import loaded
 from smg.pipeline.services import Services
 from smg.text.prepare import prepare
 from smg.text.registry import TextModel
@@ -66,8 +67,8 @@ async def _model(services: Services, name: str | None) -> tuple[ModelRecord, Tex
     if name and name != "unknown":
         record = snapshot.model(name)
     else:
-        loaded = (model for model in snapshot.models if services.texts.ready(model))
-        record = next(loaded, snapshot.models[0] if snapshot.models else None)
+        ready = (model for model in snapshot.models if services.texts.ready(model))
+        record = next(ready, snapshot.models[0] if snapshot.models else None)
     if record is None:
         message = f"there is no tokenizer for the model '{name}'" if name else "there is no tokenizer yet"
         raise GatewayError("tokenizer_not_found", message, param="model")
