@@ -28,6 +28,7 @@ from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.limits import fit, refuse_media, with_defaults
+from smg.pipeline.loading import loaded
 from smg.pipeline.prompt import PromptReport
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
@@ -39,9 +40,6 @@ from smg.routing.router import Query
 from smg.text.infill import infill
 from smg.text.prepare import Prepared, prepare
 from smg.text.registry import TextModel
-
-# Seconds a request waits for a tokenizer that its process is loading.
-LOAD_PATIENCE = 10.0
 
 
 class Templates(Protocol):
@@ -143,14 +141,6 @@ class Generation:
             await self.aclose("client_disconnect")
             raise
 
-    async def _load(self, model: ModelRecord) -> TextModel:
-        """The model's tokenizer and template. A process that has just started is still loading them: a moment's wait
-        is better than a 503 that the next process would not have given."""
-        load = self._services.texts.ensure(model)
-        if load is not None and not load.done():
-            await self._interrupt.run(asyncio.wait({asyncio.wrap_future(load)}, timeout=LOAD_PATIENCE))
-        return self._services.texts.get(model)
-
     async def _prepare(self) -> None:
         self._arm()
         request = self._request
@@ -158,7 +148,7 @@ class Generation:
         self._facts.model(model.id)
         self._services.admission.check()
         refuse_media(request)
-        text = await self._load(model)
+        text = await self._interrupt.run(loaded(self._services.texts, model))
         decoder = text.decoder
         if request.suffix is not None and request.prompt_text is not None:
             request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))

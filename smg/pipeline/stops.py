@@ -24,6 +24,8 @@ class Vocabulary(Protocol):
 
     def token_id(self, text: str) -> int | None: ...
 
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]: ...
+
 
 class Stops(msgspec.Struct, frozen=True):
     """``end_ids`` end a row and are hidden; ``engine_ids`` are sent to the engine; ``eos`` is the model's own end.
@@ -52,9 +54,8 @@ def share_out(rules: StopRules, engine_eos: Iterable[int], vocabulary: Vocabular
     strings: dict[int, str] = {}
     special: set[int] = set()
     for text in rules.strings:
-        token = vocabulary.token_id(text)
-        # A vocabulary spells tokens in its own way: "Ġ" names the token of a space, not of the letter.
-        if token is None or token in eos or vocabulary.decoder.token_bytes(token) != text.encode():
+        token = _single_token(text, vocabulary)
+        if token is None or token in eos:
             continue
         strings[token] = text
         if vocabulary.decoder.is_special(token):
@@ -67,3 +68,16 @@ def share_out(rules: StopRules, engine_eos: Iterable[int], vocabulary: Vocabular
         eos=eos - own,
         strings={token: text for token, text in strings.items() if token not in own},
     )
+
+
+def _single_token(text: str, vocabulary: Vocabulary) -> int | None:
+    """The token that is exactly ``text``, if there is one.
+
+    A vocabulary spells tokens in its own way: "Ġ" names the token of a space, and the letter has another one. So the
+    text is encoded where its own spelling leads nowhere, and either way the token's bytes have to be those of the text.
+    """
+    token = vocabulary.token_id(text)
+    if token is not None and vocabulary.decoder.token_bytes(token) == text.encode():
+        return token
+    ids = vocabulary.encode(text)
+    return ids[0] if len(ids) == 1 and vocabulary.decoder.token_bytes(ids[0]) == text.encode() else None

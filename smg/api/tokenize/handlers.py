@@ -17,6 +17,7 @@ from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
 from smg.fleet.records import ModelRecord
+from smg.pipeline.loading import loaded
 from smg.pipeline.services import Services
 from smg.text.prepare import prepare
 from smg.text.registry import TextModel
@@ -32,7 +33,7 @@ async def tokenize(request: Request, services: Services) -> Tokenized:
     body = wire.decode(request.body, TokenizeBody)
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("exactly one of prompt and messages is needed", "prompt")
-    record, text = _model(services, body.model)
+    record, text = await _model(services, body.model)
     if body.messages is not None:
         found = [await _conversation(text, body)]
     else:
@@ -47,7 +48,7 @@ async def tokenize(request: Request, services: Services) -> Tokenized:
 async def detokenize(request: Request, services: Services) -> Detokenized:
     """``POST /v1/detokenize``: the text of ids."""
     body = wire.decode(request.body, DetokenizeBody)
-    _, text = _model(services, body.model)
+    _, text = await _model(services, body.model)
     several = bool(body.tokens) and isinstance(body.tokens[0], list)
     lists = body.tokens if several else [body.tokens]
     ids = [_ids(item, text, f"tokens[{index}]" if several else "tokens") for index, item in enumerate(lists)]
@@ -56,7 +57,7 @@ async def detokenize(request: Request, services: Services) -> Detokenized:
     return Detokenized(texts if several else texts[0])
 
 
-def _model(services: Services, name: str | None) -> tuple[ModelRecord, TextModel]:
+async def _model(services: Services, name: str | None) -> tuple[ModelRecord, TextModel]:
     """The model called ``name``; without a name the first one, if possible one whose tokenizer is loaded.
 
     Raises:
@@ -66,12 +67,12 @@ def _model(services: Services, name: str | None) -> tuple[ModelRecord, TextModel
     if name and name != "unknown":
         record = snapshot.model(name)
     else:
-        loaded = (model for model in snapshot.models if services.texts.ready(model))
-        record = next(loaded, snapshot.models[0] if snapshot.models else None)
+        ready = (model for model in snapshot.models if services.texts.ready(model))
+        record = next(ready, snapshot.models[0] if snapshot.models else None)
     if record is None:
         message = f"there is no tokenizer for the model '{name}'" if name else "there is no tokenizer yet"
         raise GatewayError("tokenizer_not_found", message, param="model")
-    return record, services.texts.get(record)
+    return record, await loaded(services.texts, record)
 
 
 async def _run(size: int, work: Callable[[], T]) -> T:
