@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Failure, Finish, TextDelta, Usage
-from smg.core.request import GenerationRequest
+from smg.core.request import GenerationRequest, StopRules
 from smg.core.stream import ByteTemplate, Counter
 from smg.pipeline.accumulator import Accumulator
 from smg.pipeline.fanout import Fanout, generate
@@ -212,3 +214,40 @@ async def test_direct_rows_write_their_own_choice():
     # Only the last one: before, nobody counts the ids of direct rows.
     assert [event.completion_tokens for event in events if isinstance(event, Usage)] == [2]
     assert place.idle()
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    turns=st.integers(0, 40),
+    script=st.sampled_from(
+        [script("a"), [[text("a")], FOREVER], [0.0, GONE], [[text("a")], BROKEN], [[text("STOP")], FOREVER]]
+    ),
+    first=st.sampled_from([None, GONE, BAD]),
+    why=st.sampled_from(["task", "deadline", "shutdown"]),
+)
+def test_cancelled_anywhere_nothing_leaks(turns, script, first, why):
+    """After any number of loop turns, by the task or the context: what belongs to any of the prompts is let go."""
+
+    async def main() -> None:
+        scripts = {"w1": [*([first] if first else []), script], "w2": [script]}
+        place, ctx = world(scripts), RequestContext("r")
+        task = asyncio.create_task(run(place, ["one", "two", "three"], ctx, stop=StopRules(("STOP",))))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if why == "task":
+            task.cancel()
+        else:
+            ctx.cancel.cancel(why)
+        await asyncio.wait({task}, timeout=5)
+        assert task.done()
+        error = None if task.cancelled() else task.exception()
+        assert error is None or isinstance(error, GatewayError)
+        # Closing goes on behind a task that is cancelled while it closes.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert place.idle()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        for source in place.drivers.sources:
+            assert len(source.cancelled) <= 1
+
+    asyncio.run(main())
