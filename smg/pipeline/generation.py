@@ -18,7 +18,7 @@ from smg.core.request import GenerationRequest
 from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
 from smg.fleet.records import ModelRecord
 from smg.parsing.base import Start
-from smg.parsing.table import choose
+from smg.parsing.choose import choose
 from smg.pipeline.choice import Choice
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
@@ -136,7 +136,9 @@ class Generation:
     def _open(self, model: ModelRecord, text: TextModel, prepared: Prepared, stops: Stops) -> None:
         """Open the rows and parsers of all choices."""
         request = self._request
-        parsers = choose(self._services.settings.model, model.id, text.source.default)
+        parsers = choose(
+            self._services.settings.model, model.id, text.source.default, text.tokenizer.token_id
+        )
         start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, request.tools)
         for index in range(request.n):
             chain = parsers.chain(request, index, start)

@@ -10,7 +10,7 @@ from smg.core.stream import StreamTable
 from smg.engines.pool import DriverPool
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
-from smg.parsing.table import named
+from smg.parsing.choose import named
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.table import POLICIES

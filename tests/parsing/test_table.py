@@ -6,7 +6,7 @@ from smg.config.load import SettingsError
 from smg.config.settings import ModelSettings
 from smg.core.request import GenerationRequest, Tool, ToolChoice
 from smg.parsing.base import Start
-from smg.parsing.table import choose, named
+from smg.parsing.choose import choose, named
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,15 @@ MAX_PENDING = 64 << 10  # characters a wrapper without a call may wait for one
 
 
 class Calls:
-    """Collects pieces; ``take`` hands them out. ``open`` is True between the start and the end of a call."""
+    """Collects pieces; ``take`` hands them out. ``open`` is True between the start and the end of a call, ``leading``
+    as long as only calls and white space have come. ``undeclared`` is the format's own policy for unknown tools."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, undeclared: str | None = None) -> None:
+        self._policy = start.unknown_tools or undeclared
         self.open = False
         self.started = 0
-        self._start = start
+        self.leading = True
+        self._parallel = start.parallel
         self._tools = {tool.name: tool for tool in start.tools}
         self._out: list[Piece] = []
         self._muted = False
@@ -44,6 +47,8 @@ class Calls:
         return tuple(self._tools)
 
     def content(self, text: str) -> None:
+        if not text:
+            return
         if self._pending is not None:
             self._wait(text, False)
             return
@@ -53,8 +58,8 @@ class Calls:
                 self._blank = text
                 return
             self._blank = None
-        if text:
-            self._out.append(Content(text))
+        self.leading = False
+        self._out.append(Content(text))
 
     def begin(self, marker: str) -> None:
         """A wrapper opens."""
@@ -64,10 +69,12 @@ class Calls:
         self._wait(marker, True)
 
     def end_wrapper(self, marker: str) -> None:
-        """A wrapper closes; if it had no call, it was text."""
+        """A wrapper closes; if it had no call, it was text. White space in front of the closer belongs to it."""
         if self._pending is not None:
             self._wait(marker, True)
             self.give_back()
+        elif self._blank:
+            self._blank = ""
 
     def give_back(self) -> None:
         """No call came in the wrapper: all of it is text."""
@@ -80,8 +87,7 @@ class Calls:
         object that names no tool is an answer (case TP-10)."""
         if not self._tools or name in self._tools:
             return True
-        policy = self._start.unknown_tools
-        return policy != "text" and (marked or policy is not None)
+        return self._policy != "text" and (marked or self._policy is not None)
 
     def start(self, name: str, native_id: str | None = None, *, marked: bool = True) -> None:
         """A call starts.
@@ -92,11 +98,11 @@ class Calls:
         if not name or not self.known(name, marked) or self.started >= MAX_CALLS:
             raise Malformed
         pending, self._pending = self._pending or [], None
-        for text, is_marker in pending:
-            if not is_marker:
-                self.content(text)
-        dropped = self._start.unknown_tools == "drop" and self._tools and name not in self._tools
-        self._muted = bool(dropped) or (self.started > 0 and not self._start.parallel)
+        failed = "".join(text for text, is_marker in pending if not is_marker)
+        if not failed.isspace():
+            self.content(failed)
+        dropped = self._policy == "drop" and bool(self._tools) and name not in self._tools
+        self._muted = dropped or (self.started > 0 and not self._parallel)
         self._blank = None
         self._size = 0
         self.open = True

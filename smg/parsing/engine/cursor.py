@@ -93,7 +93,7 @@ class Cursor:
                 return ""
             yield from self.more()
 
-    def match(self, markers: Markers) -> Wait[str | None]:
+    def match(self, markers: Markers) -> Wait[Hit | None]:
         """Consume the marker that comes here and return it; None when none does."""
         while True:
             if self.at < len(self.text) or self.final:
@@ -102,7 +102,7 @@ class Cursor:
                     return None
                 if hit.marker is not None:
                     self.at = hit.end
-                    return hit.marker
+                    return hit
             yield from self.more()
 
     def until(self, markers: Markers, sink: Sink) -> Wait[Hit]:
@@ -121,6 +121,10 @@ class Cursor:
                 self.at = hit.end
                 return hit
             yield from self.more()
+
+    def unread(self, hit: Hit) -> None:
+        """Stand before ``hit`` again, which was consumed last."""
+        self.at -= hit.end - hit.start
 
     def word(self, markers: Markers, limit: int) -> Wait[tuple[str, Hit]]:
         """Consume a text of up to ``limit`` characters and the marker that ends it; returns both.

@@ -1,6 +1,8 @@
 """Grammar: what a family's table says, and what the machine gives the readers of its calls (spec parsers 11)."""
 
-from typing import Protocol
+import re
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import msgspec
 
@@ -42,7 +44,7 @@ class Call(msgspec.Struct, frozen=True):
 
     ``open`` are the spellings of its opener, or ``pattern`` is what it begins with when it has none; a pattern is not
     consumed. ``first``: characters one of which must follow the opener, if not empty. ``close`` are the spellings of
-    its closer, which may be missing.
+    its closer, which may be missing. ``leading``: it counts only where nothing but calls and white space came before.
     """
 
     body: Body
@@ -50,13 +52,16 @@ class Call(msgspec.Struct, frozen=True):
     close: tuple[str, ...] = ()
     first: str = ""
     pattern: Pattern | None = None
+    leading: bool = False
 
 
 class Grammar(msgspec.Struct, frozen=True):
     """A tool-call format. ``calls`` are tried in order.
 
     ``begin`` and ``end`` open and close a wrapper around calls; ``wrapped``: calls count only inside one. ``drop`` are
-    control texts that are never shown, and ``drop_patterns`` those that no list can spell.
+    control texts that are never shown, and ``drop_patterns`` those that no list can spell. ``undeclared`` is what
+    happens to a call of an unknown tool when the operator has not said it. ``prefill`` is text that counts as the
+    beginning of the output when the prompt ends with it.
     """
 
     calls: tuple[Call, ...]
@@ -65,8 +70,27 @@ class Grammar(msgspec.Struct, frozen=True):
     wrapped: bool = False
     drop: tuple[str, ...] = ()
     drop_patterns: tuple[Pattern, ...] = ()
+    undeclared: str | None = None
+    prefill: str = ""
 
-    def texts(self) -> tuple[str, ...]:
-        """Every marker of the format, as the vocabulary may have it."""
-        own = (text for call in self.calls for text in (*call.open, *call.close))
-        return tuple(dict.fromkeys((*self.begin, *self.end, *self.drop, *own)))
+
+# What may be a token of its own in a marker.
+_TOKENS = (re.compile(r"<[^<>\s\x00\x01]+>"), re.compile(r"\[/?[A-Z_]+\]"), re.compile(r"｜\w+｜"))
+
+
+def special_texts(grammar: Grammar) -> tuple[str, ...]:
+    """Every text of the format that a vocabulary may have as a token: they must reach the parser."""
+    found = {token for text in _strings(grammar) for pattern in _TOKENS for token in pattern.findall(text)}
+    return tuple(sorted(found))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """The texts anywhere in the tables below ``value``."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _strings(getattr(value, name))

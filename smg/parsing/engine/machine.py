@@ -5,8 +5,8 @@ import logging
 from smg.parsing.base import Content, Parser, ParserFactory, Piece, Start
 from smg.parsing.engine.calls import Calls
 from smg.parsing.engine.cursor import Cursor, Malformed, Wait
-from smg.parsing.engine.grammar import Call, Context, Grammar
-from smg.parsing.markers import GAP, WORD, Hit, Markers
+from smg.parsing.engine.grammar import Call, Context, Grammar, special_texts
+from smg.parsing.markers import Hit, Markers
 
 logger = logging.getLogger(__name__)
 
@@ -14,8 +14,10 @@ logger = logging.getLogger(__name__)
 def factory(grammar: Grammar) -> ParserFactory:
     """The parser of ``grammar``, as ``parsing.table`` wants it."""
 
+    markers = special_texts(grammar)
+
     def make(start: Start) -> Parser:
-        return Machine(grammar, start)
+        return Machine(grammar, start, markers)
 
     return make
 
@@ -23,13 +25,16 @@ def factory(grammar: Grammar) -> ParserFactory:
 class Machine:
     """Splits one choice's text into Content and calls."""
 
-    def __init__(self, grammar: Grammar, start: Start) -> None:
-        self.markers = tuple(text for text in grammar.texts() if GAP not in text and WORD not in text)
+    def __init__(self, grammar: Grammar, start: Start, markers: tuple[str, ...] = ()) -> None:
+        self.markers = markers
         self._grammar = grammar
         self._cursor = Cursor()
-        self._calls = Calls(start)
+        if grammar.prefill and start.prompt_tail.rstrip().endswith(grammar.prefill):
+            self._cursor.feed(grammar.prefill)
+        self._calls = Calls(start, grammar.undeclared)
         self._inside = False
         self._owed: tuple[str, ...] = ()  # closers of the last call, which had none so far
+        self._leading = True
         self._legal = self._legal_now()
         self._run: Wait[None] | None = self._content()
 
@@ -69,6 +74,9 @@ class Machine:
             if end > cursor.at:
                 self._calls.content(cursor.text[cursor.at : end])
                 cursor.at = end
+                if self._leading and not self._calls.leading:
+                    self._legal = self._legal_now()
+                    continue
             if hit is not None and hit.marker is not None:
                 yield from self._marker(hit, hit.marker)
                 self._legal = self._legal_now()
@@ -79,12 +87,15 @@ class Machine:
 
     def _legal_now(self) -> Markers:
         grammar = self._grammar
+        self._leading = self._calls.leading
         texts = [*grammar.begin, *grammar.drop, *self._owed]
         patterns = list(grammar.drop_patterns)
         if self._inside:
             texts += grammar.end
         if self._inside or not grammar.wrapped:
             for call in grammar.calls:
+                if call.leading and not self._leading:
+                    continue
                 texts += call.open
                 if call.pattern is not None:
                     patterns.append(call.pattern)
