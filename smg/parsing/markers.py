@@ -6,13 +6,16 @@ has only begun, and is the tail that must be held.
 """
 
 import re
+import sys
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 GAP = "\x00"  # inside a marker: optional white space
 WORD = "\x01"  # inside a marker: name-like characters, maybe none
 
-_WILD = {GAP: r"\s{0,16}", WORD: r"[\w.:-]{0,64}"}
+JSON_NEXT = "\x02"  # at the end of a marker: an object or an array must follow
+
+_WILD = {GAP: r"\s{0,16}", WORD: r"[\w.:-]{0,64}", JSON_NEXT: r"(?=[{\[])"}
 
 # A marker that no list of texts can spell: its name, and the parts of its expression, each of which may be where the
 # text ends for now.
@@ -33,12 +36,12 @@ class Markers:
     def __init__(self, *texts: str, patterns: tuple[Pattern, ...] = ()) -> None:
         self._open, self._closed, self._names = _compile(tuple(dict.fromkeys(texts)), patterns)
 
-    def find(self, text: str, start: int, final: bool = False) -> Hit | None:
+    def find(self, text: str, start: int, final: bool = False, end: int = sys.maxsize) -> Hit | None:
         """The marker that begins first at or after ``start``, of several there the longest.
 
-        ``final``: no more text will come, so nothing needs to be held.
+        ``final``: no more text will come, so nothing needs to be held. ``end``: the text is looked at up to here.
         """
-        found = (self._closed if final else self._open).search(text, start)
+        found = (self._closed if final else self._open).search(text, start, end)
         return None if found is None else self._hit(found)
 
     def match(self, text: str, start: int, final: bool = False) -> Hit | None:

@@ -17,6 +17,7 @@ T = TypeVar("T")
 Wait: TypeAlias = Generator[None, None, T]
 Sink: TypeAlias = Callable[[str], object]
 
+MAX_MARKER = 256  # no marker is longer than this
 MAX_HELD = 16 << 20  # characters a reader may hold before it must have decided
 
 _SPACE = re.compile(r"\s*")
@@ -133,7 +134,7 @@ class Cursor:
             Malformed: it is longer, or the output ended.
         """
         while True:
-            hit = markers.find(self.text, self.at, self.final)
+            hit = markers.find(self.text, self.at, self.final, self.at + limit + MAX_MARKER)
             end = len(self.text) if hit is None else hit.start
             if end - self.at > limit:
                 raise Malformed

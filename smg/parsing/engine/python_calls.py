@@ -10,7 +10,7 @@ from smg.parsing.engine.grammar import Body, Context
 from smg.parsing.markers import Pattern
 
 # ``[``, then a name and a bracket: what a list of calls begins with when it has no marker.
-LIST: Pattern = ("[", (r"\[", r"\s{0,64}", r"[^\W\d][\w.]{0,127}", r"\("))
+LIST: Pattern = ("[", (r"\[(?=[\s\w]|\Z)", r"\s{0,64}", r"[^\W\d][\w.]{0,127}", r"\("))
 
 MAX_NAME = 256
 

@@ -3,13 +3,13 @@
 from smg.parsing.engine.grammar import Call, Grammar
 from smg.parsing.engine.json_calls import JsonCalls
 from smg.parsing.engine.python_calls import PythonObjects
-from smg.parsing.markers import GAP, WORD, Pattern
+from smg.parsing.markers import GAP, JSON_NEXT, WORD, Pattern
 
 # How an object with a key begins, alone or first in an array: what may be a call when there is no marker.
-_KEY = (r"\{", r"\s{0,64}", '"', r'[^"\\]{0,128}', '"', r"\s{0,64}", ":")
+_KEY = (r'\{(?=[\s"]|\Z)', r"\s{0,64}", '"', r'[^"\\]{0,128}', '"', r"\s{0,64}", ":")
 OBJECT: Pattern = ("{", _KEY)
-ARRAY: Pattern = ("[{", (r"\[", r"\s{0,64}", *_KEY))
-_LITERALS: Pattern = ("[{", (r"\[", r"\s{0,64}", r"\{", r"\s{0,64}", "[\"']"))
+ARRAY: Pattern = ("[{", (r"\[(?=[\s{]|\Z)", r"\s{0,64}", *_KEY))
+_LITERALS: Pattern = ("[{", (r"\[(?=[\s{]|\Z)", r"\s{0,64}", r"\{", r"\s{0,64}", "[\"']"))
 
 UNMARKED = JsonCalls(marked=False)
 BARE = (Call(UNMARKED, pattern=OBJECT), Call(UNMARKED, pattern=ARRAY))
@@ -44,7 +44,7 @@ XLAM = Grammar(
     (
         Call(JsonCalls(), open=("[TOOL_CALLS]",), first="[{"),
         Call(JsonCalls(), open=("<tool_call>",), close=("</tool_call>",), first="[{"),
-        Call(UNMARKED, open=("```json", "```"), close=("```",), first="[{"),
+        Call(UNMARKED, open=(f"```json{GAP}{JSON_NEXT}", f"```{GAP}{JSON_NEXT}"), close=("```",)),
         *BARE,
     )
 )
