@@ -31,10 +31,10 @@ class Hit(NamedTuple):
 
 
 class Markers:
-    """The markers that are legal in one state of a parser."""
+    """The markers that are legal in one state of a parser. They are compiled once: get them from ``markers``."""
 
-    def __init__(self, *texts: str, patterns: tuple[Pattern, ...] = ()) -> None:
-        self._open, self._closed, self._names = _compile(tuple(dict.fromkeys(texts)), patterns)
+    def __init__(self, texts: tuple[str, ...], patterns: tuple[Pattern, ...]) -> None:
+        self._open, self._closed, self._names = _compile(texts, patterns)
 
     def find(self, text: str, start: int, final: bool = False, end: int = sys.maxsize) -> Hit | None:
         """The marker that begins first at or after ``start``, of several there the longest.
@@ -54,6 +54,12 @@ class Markers:
         return Hit(found.start(), found.end(), None if index is None else self._names[index - 1])
 
 
+@lru_cache(maxsize=4096)
+def markers(*texts: str, patterns: tuple[Pattern, ...] = ()) -> Markers:
+    """``Markers`` for these spellings and patterns."""
+    return Markers(texts, patterns)
+
+
 class _Node:
     """One character of the trie; ``name`` is the marker that ends here."""
 
@@ -64,7 +70,6 @@ class _Node:
         self.name: str | None = None
 
 
-@lru_cache(maxsize=1024)
 def _compile(
     texts: tuple[str, ...], patterns: tuple[Pattern, ...]
 ) -> tuple[re.Pattern[str], re.Pattern[str], tuple[str, ...]]:

@@ -99,8 +99,7 @@ class Calls:
             raise Malformed
         pending, self._pending = self._pending or [], None
         failed = "".join(text for text, is_marker in pending if not is_marker)
-        if not failed.isspace():
-            self.content(failed)
+        self.content(failed.strip())
         dropped = self._policy == "drop" and bool(self._tools) and name not in self._tools
         self._muted = dropped or (self.started > 0 and not self._parallel)
         self._blank = None

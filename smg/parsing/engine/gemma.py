@@ -8,11 +8,11 @@ from smg.parsing.engine import json_text, values
 from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
 from smg.parsing.engine.grammar import Context
 from smg.parsing.engine.named import Begin
-from smg.parsing.markers import Markers
+from smg.parsing.markers import markers
 
 MAX_KEY = 512  # characters
 
-_COLON = Markers(":")
+_COLON = markers(":")
 _BARE = re.compile(r"[^,{}\[\]<]*")
 
 
@@ -37,8 +37,8 @@ class GemmaArguments(msgspec.Struct, frozen=True):
 
     def _key(self, cursor: Cursor) -> Wait[str]:
         yield from cursor.visible()
-        if (yield from cursor.match(Markers(self.quote))) is not None:
-            key, _ = yield from cursor.word(Markers(self.quote), MAX_KEY)
+        if (yield from cursor.match(markers(self.quote))) is not None:
+            key, _ = yield from cursor.word(markers(self.quote), MAX_KEY)
             if (yield from cursor.visible()) != ":":
                 raise Malformed
             cursor.at += 1
@@ -81,9 +81,9 @@ class GemmaArguments(msgspec.Struct, frozen=True):
             cursor.at += 1
             sink("[")
             yield from self._items(cursor, sink, depth + 1)
-        elif (yield from cursor.match(Markers(self.quote))) is not None:
+        elif (yield from cursor.match(markers(self.quote))) is not None:
             sink('"')
-            yield from cursor.until(Markers(self.quote), lambda text: sink(json_text.escape(text)))
+            yield from cursor.until(markers(self.quote), lambda text: sink(json_text.escape(text)))
             sink('"')
         elif char == '"':
             yield from json_text.value(cursor, sink)

@@ -122,14 +122,19 @@ class _Members:
     def _object(self) -> Wait[None]:
         cursor = self._context.cursor
         yield from _open(cursor)
+        due = False  # a comma, before another member
         while True:
             char = yield from cursor.visible()
             if char == "}":
                 cursor.at += 1
                 return
-            if char == ",":
+            if char == "," and due:
                 cursor.at += 1
+                due = False
                 continue
+            if due:
+                raise Malformed
+            due = True
             key = yield from json_text.word(cursor)
             yield from _expect(cursor, ":")
             yield from self._member(key, (yield from cursor.visible()))

@@ -6,7 +6,7 @@ from smg.parsing.base import Content, Parser, ParserFactory, Piece, Start
 from smg.parsing.engine.calls import Calls
 from smg.parsing.engine.cursor import Cursor, Malformed, Wait
 from smg.parsing.engine.grammar import Call, Context, Grammar, special_texts
-from smg.parsing.markers import Hit, Markers
+from smg.parsing.markers import Hit, Markers, markers
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Machine:
                 texts += call.open
                 if call.pattern is not None:
                     patterns.append(call.pattern)
-        return Markers(*texts, patterns=tuple(patterns))
+        return markers(*texts, patterns=tuple(patterns))
 
     def _marker(self, hit: Hit, marker: str) -> Wait[None]:
         grammar = self._grammar
@@ -161,7 +161,7 @@ class Machine:
         cursor.mark()
         try:
             yield from cursor.visible()
-            found = yield from cursor.match(Markers(*call.close))
+            found = yield from cursor.match(markers(*call.close))
         except Malformed:
             found = None
         if found is None:

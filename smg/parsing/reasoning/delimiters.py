@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from smg.parsing.base import Content, ParserFactory, Piece, Reasoning, Start
-from smg.parsing.markers import Markers
+from smg.parsing.markers import markers
 
 # Does a call begin after a tool marker, which ends at the given place of the text? None: more text is needed to tell.
 Head: TypeAlias = Callable[[str, int], bool | None]
@@ -67,10 +67,10 @@ class DelimiterParser:
         self._closers = frozenset(closers)
         tools = delimiters.tools if start.tools else ()
         self.markers: tuple[str, ...] = (*delimiters.openers, *delimiters.closers, *tools, *delimiters.drop)
-        self._legal_first = Markers(*delimiters.openers, *(() if self._inside else closers))
-        self._legal_inside = Markers(*delimiters.openers, *closers, *tools)
-        self._legal_outside = Markers(*delimiters.openers, *delimiters.drop)
-        self._legal_after = Markers(*delimiters.drop) if delimiters.once else self._legal_outside
+        self._legal_first = markers(*delimiters.openers, *(() if self._inside else closers))
+        self._legal_inside = markers(*delimiters.openers, *closers, *tools)
+        self._legal_outside = markers(*delimiters.openers, *delimiters.drop)
+        self._legal_after = markers(*delimiters.drop) if delimiters.once else self._legal_outside
         self._was_inside = self._inside
 
     def feed(self, text: str) -> list[Piece]:

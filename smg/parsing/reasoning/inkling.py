@@ -1,7 +1,7 @@
 """Inkling's typed blocks: each says by a token what it is, and ends with one (spec parsers 5.2)."""
 
 from smg.parsing.base import Content, Piece, Reasoning, Start
-from smg.parsing.markers import Markers
+from smg.parsing.markers import markers
 
 HEADER = "<|message_model|>"
 THINKING = "<|content_thinking|>"
@@ -19,7 +19,7 @@ class Inkling:
     def __init__(self, start: Start) -> None:
         self._block = TEXT
         self._buffer = ""
-        self._legal = Markers(*self.markers)
+        self._legal = markers(*self.markers)
 
     def feed(self, text: str) -> list[Piece]:
         return self._read(text, final=False)

@@ -1,7 +1,7 @@
 """Kimi K3's channels: thinking, response and tools are elements of one message (spec parsers 5.3)."""
 
 from smg.parsing.base import Content, Piece, Reasoning, Start
-from smg.parsing.markers import GAP, Markers
+from smg.parsing.markers import GAP, markers
 
 _PROMPT_OPENER = "<|open|>think<|sep|>"
 
@@ -31,8 +31,8 @@ class KimiK3:
         opened = tail.endswith(_PROMPT_OPENER)
         self._inside = opened or (start.thinking is not False and not tail.endswith("<|sep|>"))
         self._buffer = ""
-        self._inside_legal = Markers(OPEN_THINK, CLOSE_THINK, OPEN_TOOLS, *OPENERS, *CLOSERS, END)
-        self._outside_legal = Markers(OPEN_THINK, CLOSE_THINK, *OPENERS, *CLOSERS, END)
+        self._inside_legal = markers(OPEN_THINK, CLOSE_THINK, OPEN_TOOLS, *OPENERS, *CLOSERS, END)
+        self._outside_legal = markers(OPEN_THINK, CLOSE_THINK, *OPENERS, *CLOSERS, END)
 
     def feed(self, text: str) -> list[Piece]:
         return self._read(text, final=False)
