@@ -26,7 +26,7 @@ def got(row: Row, chunks: list[str]) -> tuple[str, list]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.number}-{row.family}")
 def test_row(row):
     length = sum(map(len, row.chunks))
-    for chunks in splits(row.chunks, pairs_below=400, count=20 if length < 50_000 else 2):
+    for chunks in splits(row.chunks, pairs_below=400, count=20 if length < 5_000 else 2):
         assert got(row, chunks) == expected(row), chunks
 
 

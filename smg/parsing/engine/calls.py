@@ -113,12 +113,12 @@ class Calls:
         """More of the arguments' JSON text.
 
         Raises:
-            Malformed: the call is too long.
+            Malformed: the call is too long; ``text`` was not taken.
         """
+        if self._size + len(text) > MAX_ARGUMENTS:
+            raise Malformed
         self._size += len(text)
         self._arguments.append(text)
-        if self._size > MAX_ARGUMENTS:
-            raise Malformed
 
     def end(self, complete: bool = True) -> None:
         """The call is over; one that was given no arguments has none (case TP-02)."""

@@ -24,7 +24,14 @@ _SPACE = re.compile(r"\s*")
 
 
 class Malformed(Exception):
-    """What is being read does not have the format's form; its text is given back. Never leaves the engine."""
+    """What is being read does not have the format's form; its text is given back. Never leaves the engine.
+
+    ``text`` was consumed without becoming anything, and no mark keeps it.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+        self.text = text
 
 
 class Cursor:

@@ -12,6 +12,7 @@ from smg.parsing.engine.grammar import Context
 NAMES = ("name", "function", "tool_name")
 ARGUMENTS = ("arguments", "parameters", "args", "input")
 IDS = ("id", "tool_call_id")
+_MEMBERS = frozenset(("type", *IDS, *NAMES, *ARGUMENTS))
 
 # Called once arguments have begun; gives where their text goes.
 Begin: TypeAlias = Callable[[], Sink]
@@ -46,13 +47,13 @@ class JsonCalls(msgspec.Struct, frozen=True):
         if char == "[":
             yield from self._array(context)
             return
-        yield from self._object(context)
+        yield from self.one(context)
         while self.separators:
             cursor.mark()
             if not (yield from self._another(cursor)):
                 cursor.rewind()
                 return
-            yield from self._object(context)
+            yield from self.one(context)
 
     def _another(self, cursor: Cursor) -> Wait[bool]:
         """Whether one more object follows; the cursor then stands before it."""
@@ -70,7 +71,7 @@ class JsonCalls(msgspec.Struct, frozen=True):
         while True:
             char = yield from cursor.visible()
             if char == "{":
-                yield from self._object(context)
+                yield from self.one(context)
                 cursor.mark()
             elif char == "," and context.started:
                 cursor.at += 1
@@ -80,7 +81,8 @@ class JsonCalls(msgspec.Struct, frozen=True):
             else:
                 raise Malformed
 
-    def _object(self, context: Context) -> Wait[None]:
+    def one(self, context: Context) -> Wait[None]:
+        """Read one object, which must be a call."""
         if self.single_key:
             yield from self._named_by_key(context)
             return
@@ -137,6 +139,8 @@ class _Members:
             due = True
             key = yield from json_text.word(cursor)
             yield from _expect(cursor, ":")
+            if not self._form.marked and key not in _MEMBERS:
+                raise Malformed
             yield from self._member(key, (yield from cursor.visible()))
 
     def _member(self, key: str, char: str) -> Wait[None]:
@@ -150,10 +154,8 @@ class _Members:
             yield from arguments(cursor, self._begin)
         elif key in form.ids and char == '"':
             self._id = yield from json_text.word(cursor)
-        elif form.marked or key in ("type", *IDS, *NAMES, *ARGUMENTS):
-            yield from json_text.value(cursor, json_text.ignore)
         else:
-            raise Malformed
+            yield from json_text.value(cursor, json_text.ignore)
 
     def _begin(self) -> Sink:
         if self._name:

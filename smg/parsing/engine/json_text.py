@@ -213,12 +213,13 @@ def value(cursor: Cursor, sink: Sink) -> Wait[None]:
         char = cursor.text[cursor.at]
         if char in "{}[],:":
             nesting.take(char)
-            cursor.at += 1
             if char == ",":
                 held.append(char)
+                cursor.at += 1
                 continue
             _release(held, sink, from_=1 if char in "}]" else 0)
             sink(char)
+            cursor.at += 1
         else:
             nesting.take_scalar(char == '"')
             _release(held, sink)

@@ -120,25 +120,27 @@ class Machine:
         """An opener: read its calls. What turns out to be none is text, and is looked through for other markers."""
         cursor, calls = self._cursor, self._calls
         forms = [call for call in self._grammar.calls if marker in call.open]
-        if not forms:
+        cursor.at -= len(text)
+        cursor.mark()
+        if forms:
+            cursor.at += len(text)
+        else:
             forms = [call for call in self._grammar.calls if call.pattern is not None and call.pattern[0] == marker]
-            cursor.at -= len(text)
             text = text[0]
         context = Context(cursor, calls)
-        cursor.mark()
         try:
             call = yield from self._form(forms)
             yield from call.body.read(context)
-        except Malformed:
+        except Malformed as error:
             if calls.open:
                 calls.end(complete=False)
+                calls.content(error.text)
                 cursor.commit()
                 return
             cursor.rewind()
             if not context.started:
                 calls.content(text)
-                if forms[0].pattern is not None:
-                    cursor.at += 1
+                cursor.at += len(text)
             return
         cursor.commit()
         yield from self._close(call)

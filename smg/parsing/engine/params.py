@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from smg.parsing.engine import json_calls, json_text, values
+from smg.parsing.engine.calls import MAX_ARGUMENTS
 from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
 from smg.parsing.engine.grammar import Context
 from smg.parsing.engine.named import MAX_HEADER, Begin, attributes
@@ -168,9 +169,13 @@ class Params(msgspec.Struct, frozen=True):
             yield from self._text(cursor, lambda text: sink(json_text.escape(text)))
             sink('"')
             return
-        parts: list[str] = []
-        yield from self._text(cursor, parts.append)
-        text = "".join(parts)
+        held = _Held()
+        try:
+            yield from self._text(cursor, held)
+        except Malformed:
+            held.give_to(sink)
+            raise
+        text = held.text()
         sink(values.json_or_text(text) if said is False else values.coerce(text, kinds))
 
     def _text(self, cursor: Cursor, sink: Sink) -> Wait[None]:
@@ -198,6 +203,34 @@ class Params(msgspec.Struct, frozen=True):
         sink('"')
         yield from cursor.visible()
         yield from cursor.match(markers(*self.close))
+
+
+class _Held:
+    """A sink for a value that waits for its end."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._size = 0
+
+    def __call__(self, text: str) -> None:
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size > MAX_ARGUMENTS:
+            raise Malformed
+
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def give_to(self, sink: Sink) -> None:
+        """The output ended: what came so far goes on as it is.
+
+        Raises:
+            Malformed: it is too long for that, and becomes text.
+        """
+        try:
+            sink(self.text())
+        except Malformed:
+            raise Malformed(self.text()) from None
 
 
 class _Blank:

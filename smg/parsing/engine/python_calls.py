@@ -7,6 +7,7 @@ import msgspec
 from smg.parsing.engine import python_text
 from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
 from smg.parsing.engine.grammar import Body, Context
+from smg.parsing.engine.json_calls import JsonCalls
 from smg.parsing.markers import Pattern
 
 # ``[``, then a name and a bracket: what a list of calls begins with when it has no marker.
@@ -151,7 +152,7 @@ def _string(cursor: Cursor, quote: str, sink: Sink) -> Wait[None]:
 class PythonObjects(msgspec.Struct, frozen=True):
     """A list of dicts in Python's or JSON's notation, each one a call as ``each`` reads it."""
 
-    each: Body
+    each: JsonCalls
 
     def read(self, context: Context) -> Wait[None]:
         cursor = context.cursor
@@ -178,7 +179,7 @@ class PythonObjects(msgspec.Struct, frozen=True):
         inner.feed(python_text.to_json("".join(parts)))
         inner.final = True
         try:
-            yield from self.each.read(Context(inner, context.calls))
+            yield from self.each.one(Context(inner, context.calls))
         except Malformed:
             if context.calls.open:
                 context.calls.end(complete=False)
