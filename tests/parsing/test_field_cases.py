@@ -232,6 +232,14 @@ def test_TP_12_text_after_a_call():
         assert call("hermes", chunks) == Message("", "Checking. \nDone.", (("ping", "{}"),), "tool_calls")
 
 
+@pytest.mark.parametrize("stop", ["", "plain"])
+def test_OA_02_an_end_without_a_reason(stop):
+    """The pipeline calls such an end a stop; with calls it is tool_calls."""
+    text = stop or "<tool_call>\n<function=ping>\n</function>\n</tool_call>"
+    for chunks in splits([text]):
+        assert call("qwen3_coder", chunks, reason="stop").finish == ("stop" if stop else "tool_calls")
+
+
 def test_OA_05_the_token_limit_inside_a_call():
     text = '<tool_call>\n{"name": "write_file", "arguments": {"path": "a.txt", "text": "hel'
     for chunks in splits([text]):
