@@ -33,6 +33,9 @@ from smg.routing.router import Query
 from smg.text.prepare import Prepared, prepare
 from smg.text.registry import TextModel
 
+# Seconds a request waits for a tokenizer that its process is loading.
+LOAD_PATIENCE = 10.0
+
 
 class Templates(Protocol):
     """The part of a dialect's encoder that direct rows need."""
@@ -94,7 +97,7 @@ class Generation:
             self._model = resolve(self._services.view.snapshot(), self._request.model)
             self._facts.model(self._model.id)
             refuse_media(self._request)
-            self._text = self._services.texts.get(self._model)
+            self._text = await self._load(self._model)
             prepared = await self._interrupt.run(prepare(self._text, self._request))
             await self._run(self._model, self._text, prepared)
         except GatewayError as error:
@@ -104,6 +107,14 @@ class Generation:
         except BaseException:
             await self.aclose("client_disconnect")
             raise
+
+    async def _load(self, model: ModelRecord) -> TextModel:
+        """The model's tokenizer and template. A process that has just started is still loading them: a moment's wait
+        is better than a 503 that the next process would not have given."""
+        load = self._services.texts.ensure(model)
+        if load is not None and not load.done():
+            await self._interrupt.run(asyncio.wait({asyncio.wrap_future(load)}, timeout=LOAD_PATIENCE))
+        return self._services.texts.get(model)
 
     async def _run(self, model: ModelRecord, text: TextModel, prepared: Prepared) -> None:
         request = self._request

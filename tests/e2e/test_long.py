@@ -17,7 +17,7 @@ TOKENS = 300
 async def test_a_90_s_stream_and_a_90_s_buffered_request_end_right(tmp_path):
     delay = SECONDS * 1000 // TOKENS
     with (
-        mock_process("--delay-token-ms", str(delay), "--tokens", str(TOKENS), "--name", "slow") as address,
+        mock_process("--delay-token-ms", str(delay), "--tokens", str(TOKENS), "--model", "slow") as address,
         running(settings(tmp_path, "--worker-urls", f"grpc://{address}")) as gateway,
     ):
         client = gateway.async_client(timeout=150)

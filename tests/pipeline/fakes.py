@@ -6,6 +6,7 @@ import io
 import tempfile
 import zipfile
 from collections.abc import Iterable
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import TypeAlias
 
@@ -107,6 +108,7 @@ class FakeTexts:
     def __init__(self, model: TextModel) -> None:
         self._model = model
         self.loaded = True
+        self.load: Future[TextModel] | None = None
 
     def get(self, record: object) -> TextModel:
         if not self.loaded:
@@ -116,8 +118,13 @@ class FakeTexts:
     def ready(self, record: object) -> bool:
         return self.loaded
 
-    def ensure(self, record: object) -> None:
-        pass
+    def ensure(self, record: object) -> Future[TextModel] | None:
+        return self.load
+
+    def finish_load(self) -> None:
+        assert self.load is not None
+        self.loaded = True
+        self.load.set_result(self._model)
 
 
 class World(SimpleNamespace):

@@ -1,6 +1,7 @@
 """The life of a generation: what the client gets, what the engine is told, and that nothing leaks."""
 
 import asyncio
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given, settings
@@ -518,3 +519,35 @@ def test_cancelled_anywhere_nothing_leaks(turns, script, fails, why):
             assert len(source.cancelled) <= 1
 
     asyncio.run(main())
+
+
+class TestWhileTheTokenizerLoads:
+    async def test_a_request_waits_for_the_load_of_its_process(self):
+        place = world({"w1": [ONE_LINE]})
+        place.texts.loaded, place.texts.load = False, Future()
+        running = asyncio.create_task(run(place))
+        await asyncio.sleep(0.02)
+        assert not running.done()
+        place.texts.finish_load()
+        assert flat(await running)[0] == TextDelta(0, "hello")
+        assert place.idle()
+
+    async def test_not_longer_than_its_client(self):
+        place = world({"w1": [ONE_LINE]})
+        place.texts.loaded, place.texts.load = False, Future()
+        ctx = context()
+        running = asyncio.create_task(run(place, ctx))
+        await asyncio.sleep(0.02)
+        ctx.cancel.cancel("client_disconnect")
+        with pytest.raises(GatewayError) as caught:
+            await running
+        assert caught.value.status == 499
+        assert not place.texts.load.cancelled(), "the load is everybody's"
+        assert place.idle()
+
+    async def test_without_files_it_is_refused_at_once(self):
+        place = world({"w1": [ONE_LINE]})
+        place.texts.loaded = False
+        with pytest.raises(GatewayError) as caught:
+            await run(place)
+        assert caught.value.code == "tokenizer_not_ready"

@@ -1,0 +1,138 @@
+"""The threads that decode and preprocess media: a bounded pool at lower priority, and row bands over it.
+
+Kernels and decoders release the GIL, so threads scale. They run at a lower priority than the event loop, so that a
+burst of large images delays other images and never a token (spec multimodal 18).
+"""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from smg.core.errors import GatewayError
+
+T = TypeVar("T")
+
+NICENESS = 10
+
+
+class Split(Protocol):
+    """How the rows of one output are spread over threads."""
+
+    def __call__(self, rows: int, work: Callable[[int, int], None]) -> None:
+        """Call ``work(y0, y1)`` for ranges that together cover ``[0, rows)`` once; raises what ``work`` raises."""
+        ...
+
+
+def serial(rows: int, work: Callable[[int, int], None]) -> None:
+    """All rows in the calling thread."""
+    work(0, rows)
+
+
+class _Bands:
+    """Ranges of rows that any thread may take; the caller waits for those that others took."""
+
+    def __init__(self, rows: int, count: int, work: Callable[[int, int], None]) -> None:
+        self._work = work
+        self._left = [(rows * i // count, rows * (i + 1) // count) for i in reversed(range(count))]
+        self._running = 0
+        self._error: BaseException | None = None
+        self._state = threading.Condition()
+
+    def drain(self) -> None:
+        """Work until no range is left."""
+        while True:
+            with self._state:
+                if not self._left:
+                    return
+                y0, y1 = self._left.pop()
+                self._running += 1
+            error: BaseException | None = None
+            try:
+                self._work(y0, y1)
+            except BaseException as caught:
+                error = caught
+            with self._state:
+                self._running -= 1
+                if error is not None:
+                    self._error = self._error or error
+                    self._left.clear()
+                self._state.notify_all()
+
+    def wait(self) -> None:
+        """Return when every range is done; raises the first error of any of them."""
+        with self._state:
+            self._state.wait_for(lambda: not self._left and not self._running)
+        if self._error is not None:
+            raise self._error
+
+
+class MediaPool:
+    """At most ``threads`` media jobs at a time and ``queued`` waiting; threads start with the first job.
+
+    Make it after the fork: a forked child has none of its parent's threads.
+    """
+
+    def __init__(self, threads: int, queued: int = 256) -> None:
+        self.threads = threads
+        self._limit = threads + queued
+        self._jobs = 0
+        self._executor = ThreadPoolExecutor(threads, "smg-vision", initializer=_lower_priority)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run ``job`` on a pool thread.
+
+        A cancelled caller stops waiting at once; a job that has not started is dropped.
+
+        Raises:
+            GatewayError: ``overloaded`` when too many jobs wait already; and whatever ``job`` raises.
+        """
+        if self._jobs >= self._limit:
+            raise GatewayError("overloaded", "too many images are waiting to be processed")
+        self._jobs += 1
+        future = self._executor.submit(job)
+        # Counted until the thread is really done with it, even if the caller has left.
+        loop = asyncio.get_running_loop()
+        future.add_done_callback(lambda _: _call_soon(loop, self._done))
+        return await asyncio.wrap_future(future)
+
+    def _done(self) -> None:
+        self._jobs -= 1
+
+    @property
+    def jobs(self) -> int:
+        """Jobs running or waiting."""
+        return self._jobs
+
+    def split(self, rows: int, work: Callable[[int, int], None]) -> None:
+        """Spread rows over idle threads of the pool. Call it from one of its jobs.
+
+        The calling thread works as well, so the job ends even when every other thread is busy.
+        """
+        count = min(self.threads, rows)
+        if count < 2:
+            return work(0, rows)
+        # More ranges than threads: a thread that another process keeps off the processor then holds up less.
+        bands = _Bands(rows, min(rows, 2 * count), work)
+        for _ in range(count - 1):
+            self._executor.submit(bands.drain)
+        bands.drain()
+        bands.wait()
+
+    def close(self) -> None:
+        """Drop waiting jobs and end the threads without waiting for running ones."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed while the job ran
+        loop.call_soon_threadsafe(function)
+
+
+def _lower_priority() -> None:
+    # Linux gives every thread a niceness of its own. Elsewhere, or when it is forbidden, threads keep theirs.
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -1,0 +1,119 @@
+"""Make golden.json from the Hugging Face processors: ``python tests/vision/generate_golden.py``.
+
+Needs transformers 5.24, torch, torchvision, Pillow 13 and NumPy, nothing of this project and no network. For every
+case it keeps the tensor's shape and SHA-256, a few values for a look at what differs, and the small side tensors. Where
+a tensor holds floats that depend on the order of a sum (Phi-4's view of the whole), that part is kept as values.
+"""
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from vision_cases import CASES, PHI_SIZES, Case, picture
+
+SAMPLES = 8
+VIEW_SAMPLES = 60
+SIDE = ("image_grid_thw", "image_sizes", "aspect_ratios", "num_img_tokens", "num_patches")
+
+
+def digest(tensor: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(tensor, np.float32).tobytes()).hexdigest()
+
+
+def samples(tensor: np.ndarray, count: int = SAMPLES) -> list[float]:
+    flat = np.ascontiguousarray(tensor, np.float32).reshape(-1)
+    return [float(flat[i]) for i in np.linspace(0, flat.size - 1, count).astype(int)]
+
+
+def entry(tensor: np.ndarray, side: dict[str, Any], floats: bool) -> dict[str, Any]:
+    """``floats``: view 0 of the one image is kept as values only."""
+    out: dict[str, Any] = {"shape": list(tensor.shape), "side": side}
+    if floats:
+        out["view"] = samples(tensor[0, 0], VIEW_SAMPLES)
+        tensor = tensor[0, 1:]
+    out["sha256"] = digest(tensor)
+    out["samples"] = samples(tensor)
+    return out
+
+
+def numbers(value: Any) -> np.ndarray:
+    if isinstance(value, torch.Tensor):
+        value = value.float() if value.is_floating_point() else value
+        return value.numpy()
+    return np.asarray(value)
+
+
+def huggingface(case: Case) -> dict[str, Any]:
+    processor = getattr(transformers, case.processor)(**case.options)
+    kind = "np" if case.processor.endswith("Pil") else "pt"
+    out: dict[str, Any] = {}
+    for height, width in case.sizes:
+        key = f"{height}x{width}"
+        try:
+            result = processor(images=[Image.fromarray(picture(height, width))], return_tensors=kind)
+        except ValueError:
+            out[key] = None
+            continue
+        side = {name: numbers(result[name]).tolist() for name in SIDE if name in result}
+        if "image_attention_mask" in result:
+            side["image_attention_mask"] = digest(numbers(result["image_attention_mask"]))
+        out[key] = entry(numbers(result[case.primary]), side, case.name.startswith("phi"))
+    return out
+
+
+def phi3(height: int, width: int, crops: int = 16) -> tuple[np.ndarray, dict[str, Any]] | None:
+    """Phi-3 Vision's processor is remote code; this is its arithmetic as the specification gives it (8.8)."""
+    image = Image.fromarray(picture(height, width))
+    turned = width < height
+    if turned:
+        image = image.transpose(Image.Transpose.TRANSPOSE)
+    ratio = image.width / image.height
+    scale = 1
+    while scale * math.ceil(scale / ratio) <= crops:
+        scale += 1
+    new_width = (scale - 1) * 336
+    new_height = int(new_width / ratio)
+    if new_height < 1:
+        return None
+    image = image.resize((new_width, new_height), Image.Resampling.BILINEAR)
+    full = math.ceil(new_height / 336) * 336
+    canvas = Image.new("RGB", (new_width, full), (255, 255, 255))
+    canvas.paste(image, (0, (full - new_height) // 2))
+    if turned:
+        canvas = canvas.transpose(Image.Transpose.TRANSPOSE)
+    tensor = torch.from_numpy(np.asarray(canvas).copy()).permute(2, 0, 1).float().div(255)
+    mean = torch.tensor([0.48145466, 0.4578275, 0.40821073]).view(3, 1, 1)
+    std = torch.tensor([0.26862954, 0.26130258, 0.27577711]).view(3, 1, 1)
+    tensor = (tensor - mean) / std
+    view = torch.nn.functional.interpolate(tensor[None], size=(336, 336), mode="bicubic")
+    rows, columns = tensor.shape[1] // 336, tensor.shape[2] // 336
+    tiles = tensor.reshape(3, rows, 336, columns, 336).permute(1, 3, 0, 2, 4).reshape(-1, 3, 336, 336)
+    out = torch.zeros(1, crops + 1, 3, 336, 336)
+    out[0, 0] = view[0]
+    out[0, 1 : 1 + len(tiles)] = tiles
+    tokens = (rows * columns + 1) * 144 + 1 + (rows + 1) * 12
+    return out.numpy(), {"image_sizes": [[rows * 336, columns * 336]], "num_img_tokens": [tokens]}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    golden = {case.name: huggingface(case) for case in CASES}
+    golden["phi3_v"] = {}
+    for height, width in PHI_SIZES:
+        made = phi3(height, width)
+        golden["phi3_v"][f"{height}x{width}"] = None if made is None else entry(*made, True)
+    path = Path(__file__).with_name("golden.json")
+    path.write_text(json.dumps(golden, indent=None, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+"""What each family makes of an image's size: grids, token counts and prompts (spec multimodal 6 and 8; MM-03)."""
+
+import numpy as np
+import pytest
+
+from smg.core.errors import GatewayError
+from smg.vision.config import CLIP_MEAN, parse_config
+from smg.vision.expand import runs
+from smg.vision.families.base import encode
+from smg.vision.families.gemma3 import Gemma3
+from smg.vision.families.internvl import InternVL
+from smg.vision.families.kimi import KimiK25
+from smg.vision.families.llama4 import Llama4
+from smg.vision.families.llava import Llava
+from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
+from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
+from smg.vision.families.pixtral import Mistral3, Pixtral
+from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3VL, smart_resize
+from smg.vision.families.table import FAMILIES, find_family
+
+
+class Vocabulary:
+    """Ids in the order in which tokens are asked for, from 1000 on; text is its code points."""
+
+    def __init__(self, missing=()):
+        self.ids = {}
+        self.missing = missing
+
+    def id(self, token):
+        if token in self.missing:
+            return None
+        return self.ids.setdefault(token, 1000 + len(self.ids))
+
+    def encode(self, text):
+        return [ord(char) for char in text]
+
+    def spell(self, ids):
+        names = {number: token for token, number in self.ids.items()}
+        return [names.get(one, one) for one in ids]
+
+
+def made(kind, config=None, model=None, **options):
+    return kind(parse_config(model or {}, config or {}), **options)
+
+
+def blank(height, width):
+    return np.zeros((height, width, 3), np.uint8)
+
+
+# ---- Qwen
+
+
+def test_images_of_different_sizes_keep_their_own_grids():
+    got = encode(made(Qwen2VL), [blank(224, 224), blank(448, 448), blank(224, 448)])
+    assert got.side["image_grid_thw"].tolist() == [[1, 16, 16], [1, 32, 32], [1, 16, 32]]
+    assert got.tokens == [64, 256, 128]
+    assert got.side["patches_per_image"].tolist() == [256, 1024, 512]
+    assert got.tensor.shape == (256 + 1024 + 512, 1176)
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "budget", "expected"),
+    [
+        ((224, 224), 28, (3136, 1003520), (224, 224)),
+        ((400, 400), 32, (1, 10**9), (384, 384)),  # 12.5 rounds to the even 12
+        ((432, 432), 32, (1, 10**9), (448, 448)),  # 13.5 rounds to the even 14
+        ((1080, 1920), 28, (3136, 1003520), (728, 1316)),
+        ((3, 500), 28, (3136, 1003520), (28, 728)),  # rounds to nothing, so it is below the budget
+        ((1, 1), 28, (3136, 1003520), (56, 56)),
+        ((10, 2000), 28, (3136, 1003520), (28, 812)),  # so is this one
+        ((15, 2000), 28, (3136, 1003520), (28, 1988)),
+    ],
+)
+def test_smart_resize(size, factor, budget, expected):
+    assert smart_resize(*size, factor, *budget) == expected
+
+
+def test_a_strip_beyond_the_limit_is_the_clients_error():
+    assert made(Qwen2VL).plan(10, 2000).tokens > 0
+    with pytest.raises(GatewayError, match="too narrow") as caught:
+        made(Qwen2VL).plan(10, 2001)
+    assert caught.value.status == 400
+
+
+def test_pixel_budgets_come_from_either_key():
+    by_size = made(Qwen2VL, {"size": {"shortest_edge": 3136, "longest_edge": 100_000}})
+    by_name = made(Qwen2VL, {"min_pixels": 3136, "max_pixels": 100_000})
+    assert by_size.plan(1000, 1000) == by_name.plan(1000, 1000)
+    assert by_size.plan(1000, 1000).grid == (1, 22, 22)
+
+
+def test_qwen3_has_larger_patches():
+    plan = made(Qwen3VL).plan(768, 1024)
+    assert plan.grid == (1, 48, 64)
+    assert plan.shape == (48 * 64, 1536)
+    assert plan.tokens == 24 * 32
+
+
+# ---- counts of the others
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "tokens", "shape"),
+    [
+        (KimiK25, (100, 100), 16, (64, 3, 14, 14)),
+        (KimiK25, (5000, 5000), 64 * 64, (128 * 128, 3, 14, 14)),
+        (Llava, (300, 400), 576, (3, 336, 336)),
+        (LlavaNext, (336, 672), 576 + 24 * 48 + 24, (3, 3, 336, 336)),
+        (LlavaNext, (1000, 1000), 576 + 48 * 48 + 48, (5, 3, 336, 336)),
+        (LlavaNext, (1000, 720), 576 + 48 * 34 + 48, (5, 3, 336, 336)),
+        (LlavaOnevision, (384, 384), 729 + 27 * 27 + 27, (2, 3, 384, 384)),
+        (Llama4, (336, 336), 144, (1, 3, 336, 336)),
+        (Llama4, (672, 672), 5 * 144, (5, 3, 336, 336)),
+        (Pixtral, (1024, 1024), 64 * 64, (3, 1024, 1024)),
+        (Pixtral, (100, 33), 7 * 3, (3, 112, 48)),
+        (Mistral3, (100, 33), 4 * 2, (3, 128, 64)),
+        (Gemma3, (500, 70), 256, (3, 224, 224)),
+        (Glm4V, (100, 33), 5 * 2, (40, 1176)),
+        (InternVL, (448, 448), 256, (1, 3, 448, 448)),
+        (InternVL, (448, 896), 3 * 256, (3, 3, 448, 448)),
+        (Phi3Vision, (336, 336), 17 * 144 + 1 + 5 * 12, (17, 3, 336, 336)),
+        (Phi4Multimodal, (448, 448), 256 + 1 + 256 + 16 + 16, (2, 3, 448, 448)),
+    ],
+)
+def test_tokens_and_shapes(family, size, tokens, shape):
+    plan = made(family).plan(*size)
+    assert plan.tokens == tokens
+    assert plan.shape == shape
+    assert (plan.height, plan.width) == size
+
+
+@pytest.mark.parametrize("row", FAMILIES, ids=lambda row: row.family.name)
+def test_every_family_fills_what_it_planned(row, either):
+    family = made(row.family)
+    images = [
+        np.random.default_rng(i).integers(0, 256, size, np.uint8) for i, size in enumerate([(90, 130, 3), (200, 70, 3)])
+    ]
+    got = encode(family, images)
+    assert got.tensor.dtype == np.float32
+    assert np.isfinite(got.tensor).all()
+    rows = [plan.shape[0] for plan in got.plans]
+    assert len(got.tensor) == (sum(rows) if family.layout.kind == "flat" else 2)
+    if family.layout.sizes:
+        assert got.side[family.layout.sizes].tolist() == rows
+    for name in family.keep_on_cpu:
+        assert name in got.side
+    for one, (image, plan) in enumerate(zip(images, got.plans, strict=True)):
+        alone = encode(family, [image]).tensor
+        start = sum(rows[:one])
+        part = got.tensor[start : start + rows[one]] if family.layout.kind == "flat" else got.tensor[one]
+        inside = alone if family.layout.kind == "flat" else alone[0]
+        np.testing.assert_array_equal(part[tuple(map(slice, inside.shape))], inside)
+        assert plan.tokens > 0
+
+
+@pytest.mark.parametrize("row", FAMILIES, ids=lambda row: row.family.name)
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_short_floats_are_the_rounded_ones(row, precision, kernels):
+    image = np.random.default_rng(3).integers(0, 256, (70, 90, 3), np.uint8)
+    full = encode(made(row.family), [image]).tensor
+    short = encode(made(row.family, precision=precision), [image]).tensor
+    assert short.itemsize == 2
+    from smg.vision.normalise import stored
+
+    np.testing.assert_array_equal(short, stored(full, precision))
+
+
+# ---- prompts
+
+
+@pytest.mark.parametrize("row", FAMILIES, ids=lambda row: row.family.name)
+def test_a_prompt_has_as_many_feature_tokens_as_the_plan_says(row):
+    family, words = made(row.family), Vocabulary()
+    plan = family.plan(700, 900)
+    replacement = family.prompt(plan, words)
+    assert sum(length for _, length in runs(replacement.ids, replacement.feature_id)) == plan.tokens
+
+
+def test_llama4_separates_tiles_and_closes_with_the_whole():
+    family, words = made(Llama4), Vocabulary()
+    one = family.prompt(family.plan(300, 300), words)
+    assert len(one.ids) == 147
+    four = family.prompt(family.plan(672, 672), words)
+    assert len(four.ids) == 727
+    spelled = [token for token in words.spell(four.ids) if token != "<|patch|>"]
+    line = ["<|tile_x_separator|>", "<|tile_y_separator|>"]
+    assert spelled == ["<|image_start|>", *line, *line, "<|image|>", "<|image_end|>"]
+
+
+def test_pixtral_breaks_lines():
+    family, words = made(Pixtral), Vocabulary()
+    ids = family.prompt(family.plan(32, 48), words).ids
+    line = ["[IMG]"] * 3
+    assert words.spell(ids) == [*line, "[IMG_BREAK]", *line, "[IMG_END]"]
+
+
+def test_gemma3_wraps_its_features():
+    family, words = made(Gemma3, model={"mm_tokens_per_image": 2}), Vocabulary()
+    ids = family.prompt(family.plan(32, 48), words).ids
+    soft = "<image_soft_token>"
+    assert words.spell(ids) == [10, 10, "<start_of_image>", soft, soft, "<end_of_image>", 10, 10]
+
+
+def test_configured_ids_win_and_missing_tokens_are_told():
+    family = made(Qwen2VL, model={"image_token_id": 0})
+    assert family.prompt(family.plan(56, 56), Vocabulary()).ids == [0] * 4
+    with pytest.raises(GatewayError, match="image_pad") as caught:
+        made(Qwen2VL).feature_id(Vocabulary(missing={"<|image_pad|>"}))
+    assert caught.value.code == "invalid_multimodal_request"
+
+
+# ---- which family
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "family"),
+    [
+        ("any", {"model_type": "qwen2_5_vl"}, Qwen2VL),
+        ("any", {"model_type": "qwen3_vl_moe"}, Qwen3VL),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", {}, Qwen2VL),
+        ("Qwen/Qwen3-VL-8B", {}, Qwen3VL),
+        ("llava-hf/llava-v1.6-mistral-7b-hf", {}, LlavaNext),
+        ("llava-hf/llava-1.5-7b-hf", {}, Llava),
+        ("my-model", {"model_type": "llava"}, Llava),
+        ("meta-llama/Llama-4-Scout", {}, Llama4),
+        ("moonshotai/Kimi-K2.5", {}, KimiK25),
+        ("moonshotai/Kimi-K2-Instruct", {"model_type": "kimi_k2"}, None),
+        ("microsoft/Phi-3-vision-128k-instruct", {}, Phi3Vision),
+        ("any", {"model_type": "mistral3"}, Mistral3),
+        ("Qwen/Qwen3-8B", {"model_type": "qwen3"}, None),
+        ("llava-in-name-only", {"model_type": "llama"}, None),
+        ("SmolLM2", {}, None),
+    ],
+)
+def test_find_family(model, config, family):
+    assert find_family(model, config) is family
+
+
+# ---- configuration files
+
+
+def test_aliases_and_nesting():
+    config = parse_config(
+        {"model_type": "x"},
+        {
+            "norm_mean": [0.1, 0.2, 0.3],
+            "resampling": 1,
+            "patch_size": {"height": 16, "width": 16},
+            "size": 378,
+            "crop_size": 300,
+        },
+    )
+    assert config.image_mean == (0.1, 0.2, 0.3)
+    assert config.resample == "lanczos"
+    assert config.patch_size == 16
+    assert config.size == {"shortest_edge": 378}
+    assert config.crop_size == {"height": 300, "width": 300}
+
+
+def test_a_processor_file_is_read_where_the_older_one_says_nothing():
+    processor = {"image_processor": {"patch_size": 14, "merge_size": 3}}
+    config = parse_config({}, {"patch_size": 16}, processor)
+    assert (config.patch_size, config.merge_size) == (16, 3)
+
+
+def test_kimis_nested_section():
+    config = parse_config({}, {"media_proc_cfg": {"patch_size": 14, "merge_kernel_size": 4, "image_mean": [0.5] * 3}})
+    assert (config.patch_size, config.merge_size, config.image_mean) == (14, 4, (0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize("bad", [None, "x", -1, 0, True, [1], 1.5])
+def test_values_of_a_wrong_type_count_as_absent(bad):
+    config = parse_config({}, {"patch_size": bad, "image_mean": bad, "rescale_factor": "x", "size": {"height": bad}})
+    assert config.patch_size is None
+    assert config.image_mean is None
+    assert config.rescale_factor == 1 / 255
+    assert "height" not in config.size
+    assert made(Llava).image_mean == CLIP_MEAN

@@ -1,0 +1,101 @@
+"""The media pool: bounded, at low priority, and never deadlocked by its own bands."""
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from smg.core.errors import GatewayError
+from smg.vision.pool import NICENESS, MediaPool, serial
+
+
+@pytest.fixture
+def pool():
+    made = MediaPool(2, queued=1)
+    yield made
+    made.close()
+
+
+async def test_jobs_return_and_raise(pool):
+    assert await pool.run(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        await pool.run(lambda: 1 / 0)
+    await asyncio.sleep(0)
+    assert pool.jobs == 0
+
+
+async def test_threads_yield_to_the_event_loop(pool):
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    theirs = await pool.run(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+    assert theirs == max(own, NICENESS)
+
+
+async def test_more_jobs_than_may_wait_are_refused_and_none_leaks(pool):
+    go = threading.Event()
+    running = [asyncio.create_task(pool.run(go.wait)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(GatewayError) as caught:
+        await pool.run(go.wait)
+    assert caught.value.code == "overloaded"
+    assert caught.value.status == 503
+    go.set()
+    assert await asyncio.gather(*running) == [True, True, True]
+    await asyncio.sleep(0.01)
+    assert pool.jobs == 0
+
+
+async def test_a_caller_that_leaves_frees_its_place_when_the_thread_is_done(pool):
+    go = threading.Event()
+    task = asyncio.create_task(pool.run(go.wait))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert pool.jobs == 1
+    go.set()
+    await pool.run(lambda: None)
+    await asyncio.sleep(0.01)
+    assert pool.jobs == 0
+
+
+async def test_a_job_that_was_cancelled_before_it_started_never_runs(pool):
+    go = threading.Event()
+    ran = []
+    running = [asyncio.create_task(pool.run(go.wait)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(pool.run(lambda: ran.append(1)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(*running)
+    await asyncio.sleep(0.01)
+    assert ran == []
+    assert pool.jobs == 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
+def test_bands_cover_every_row_once(rows, pool):
+    for split in (pool.split, serial):
+        seen = []
+        split(rows, lambda y0, y1, seen=seen: seen.extend(range(y0, y1)))
+        assert sorted(seen) == list(range(rows))
+
+
+async def test_all_threads_may_split_at_the_same_time(pool):
+    def job():
+        seen = []
+        pool.split(50, lambda y0, y1: seen.extend(range(y0, y1)))
+        return len(seen)
+
+    assert await asyncio.wait_for(asyncio.gather(*(pool.run(job) for _ in range(3))), 10) == [50, 50, 50]
+
+
+def test_an_error_in_any_band_reaches_the_caller(pool):
+    def work(y0, y1):
+        if y0 > 0:
+            raise ValueError("band")
+
+    with pytest.raises(ValueError, match="band"):
+        pool.split(10, work)
