@@ -13,16 +13,19 @@ RANDOM_SPLITS = 20
 ALL_PAIRS_BELOW = 2000  # characters
 
 
-def splits(given: Sequence[str], seed: int = 0) -> Iterator[list[str]]:
-    """As given, in one chunk, one character per chunk, random splits, and every split in two of shorter texts."""
+def splits(
+    given: Sequence[str], seed: int = 0, count: int = RANDOM_SPLITS, pairs_below: int = ALL_PAIRS_BELOW
+) -> Iterator[list[str]]:
+    """As given, in one chunk, one character per chunk, ``count`` random splits, and every split in two of texts that
+    are shorter than ``pairs_below`` characters."""
     text = "".join(given)
     yield list(given)
     yield [text]
     yield list(text)
     generator = random.Random(seed)
-    for _ in range(RANDOM_SPLITS):
+    for _ in range(count):
         yield random_split(text, generator)
-    if len(text) < ALL_PAIRS_BELOW:
+    if len(text) < pairs_below:
         for cut in range(1, len(text)):
             yield [text[:cut], text[cut:]]
 

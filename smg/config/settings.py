@@ -151,6 +151,14 @@ class ModelSettings(_Group, frozen=True):
     tool_call_parser: Annotated[
         str | None, option("--tool-call-parser", "Tool-call parser of all models; default: by model.")
     ] = None
+    unknown_tool_policy: Annotated[
+        Literal["forward", "drop", "text"] | None,
+        option(
+            "--unknown-tool-policy",
+            "What a call of a tool that was not offered becomes: a call, nothing, or text; default: a call if the "
+            "model marked it as one, else text.",
+        ),
+    ] = None
 
 
 class TokenizerCacheSettings(_Group, frozen=True):

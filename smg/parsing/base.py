@@ -47,13 +47,17 @@ class Start(msgspec.Struct, frozen=True):
     ``prompt_tail`` is the end of the rendered prompt (up to 256 characters): it tells whether the prompt has already
     opened a reasoning block. ``history`` is the text of an assistant message that is being continued; it follows the
     tail. ``thinking`` is the resolved toggle, None when the template has none. ``tools`` are those offered in the
-    request.
+    request. ``parallel`` False: only the first call counts (case OA-09). ``unknown_tools`` is what the operator wants
+    done with a call of a tool that was not offered: ``forward``, ``drop`` or ``text``; None (not said): a marked call
+    is forwarded, one without markers is text (case TP-10).
     """
 
     prompt_tail: str = ""
     history: str = ""
     thinking: bool | None = None
     tools: Sequence[Tool] = ()
+    parallel: bool = True
+    unknown_tools: str | None = None
 
 
 class Parser(Protocol):
@@ -66,7 +70,9 @@ class Parser(Protocol):
 
     def feed(self, text: str) -> list[Piece]: ...
 
-    def finish(self) -> list[Piece]: ...
+    def finish(self, cut: bool = False) -> list[Piece]:
+        """``cut``: the output broke off (token limit, abort), so nothing that is open may be closed (case OA-05)."""
+        ...
 
 
 class ParserFactory(Protocol):

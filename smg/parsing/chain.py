@@ -6,14 +6,16 @@ became and however long a parser held it.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from smg.core import ids
 from smg.core.batch import TokenLogprobs
 from smg.core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from smg.core.stream import RowOutput
+from smg.parsing import call_ids
 from smg.parsing.base import CallArguments, CallEnd, CallStart, Content, Parser, Piece, Reasoning, Start
+from smg.parsing.call_ids import Mint
 from smg.parsing.held import Held
 from smg.parsing.passthrough import Passthrough
 
@@ -23,7 +25,8 @@ logger = logging.getLogger(__name__)
 class Chain:
     """Parsers of one choice; ``reasoning`` and ``tools`` are fresh objects, None where there is nothing to parse.
 
-    ``with_ids`` puts token ids on the events. ``mint`` makes the id of a tool call.
+    ``with_ids`` puts token ids on the events. ``mint`` makes the id of a tool call, ``earlier`` is how many calls the
+    conversation has had.
     """
 
     def __init__(
@@ -34,7 +37,8 @@ class Chain:
         tools: Parser | None = None,
         *,
         with_ids: bool = False,
-        mint: Callable[[], str] = ids.tool_call_id,
+        mint: Mint = call_ids.default,
+        earlier: int = 0,
     ) -> None:
         self.choice = choice
         self.plain = reasoning is None and tools is None
@@ -43,6 +47,7 @@ class Chain:
         self._tools = tools or Passthrough(start)
         self._held = {"reasoning": Held(), "tools": Held()}
         self._mint = mint
+        self._number = earlier
         self._with_ids = with_ids
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
@@ -72,10 +77,12 @@ class Chain:
         and marked by its ToolCallEnd; the reason then stays ``stop``, because ``tool_calls`` would ask clients to run
         calls whose arguments are cut off.
         """
+        # A client's stop string may have cut anything; a stop id is where the model meant to end.
+        cut = reason not in ("stop", "tool_calls") or isinstance(matched, str)
         pieces: list[Piece] = []
-        for piece in self._guard("reasoning", self._reasoning, None):
+        for piece in self._guard("reasoning", self._reasoning, None, cut):
             pieces += self._tool_pieces(piece)
-        pieces += self._guard("tools", self._tools, None)
+        pieces += self._guard("tools", self._tools, None, cut)
         events = self._events(pieces)
         if self._open:
             events += self._events([CallEnd(complete=False)])
@@ -94,7 +101,7 @@ class Chain:
     def _tool_pieces(self, piece: Piece) -> list[Piece]:
         return self._guard("tools", self._tools, piece.text) if isinstance(piece, Content) else [piece]
 
-    def _guard(self, kind: str, parser: Parser, text: str | None) -> list[Piece]:
+    def _guard(self, kind: str, parser: Parser, text: str | None, cut: bool = False) -> list[Piece]:
         """Feed ``text`` (None: finish). A parser that fails is replaced, because model output is never an error.
 
         Text that it may have held then comes out as Content, behind the end of a call that it has left open.
@@ -102,7 +109,7 @@ class Chain:
         held = self._held[kind]
         try:
             if text is None:
-                return parser.finish()
+                return parser.finish(cut)
             pieces = parser.feed(text)
         except Exception:
             logger.exception("the %s parser failed; the rest of the output is passed on unparsed", kind)
@@ -137,12 +144,20 @@ class Chain:
         return events
 
     def _start(self, piece: CallStart) -> ToolCallStart:
-        native = piece.native_id
-        usable = native is not None and ids.acceptable(native) and native not in self._calls
-        name = native if usable and native is not None else self._mint()
-        self._calls.append(name)
+        call = self._id(piece)
+        self._calls.append(call)
+        self._number += 1
         self._open = True
-        return ToolCallStart(self.choice, len(self._calls) - 1, name, piece.name, "function", *self._take())
+        return ToolCallStart(self.choice, len(self._calls) - 1, call, piece.name, "function", *self._take())
+
+    def _id(self, piece: CallStart) -> str:
+        """The model's own id if it can be one, else a new one: unique in the choice either way."""
+        native = piece.native_id
+        if native is not None and ids.acceptable(native) and native not in self._calls:
+            return native
+        while (minted := self._mint(piece.name, self._number)) in self._calls:
+            self._number += 1
+        return minted
 
     def _take(self) -> tuple[tuple[TokenLogprobs, ...] | None, tuple[int, ...] | None]:
         """What has come since the last event."""

@@ -14,5 +14,5 @@ class Passthrough:
     def feed(self, text: str) -> list[Piece]:
         return [Content(text)]
 
-    def finish(self) -> list[Piece]:
+    def finish(self, cut: bool = False) -> list[Piece]:
         return []

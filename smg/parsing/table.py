@@ -1,137 +1,171 @@
-"""The one table of reasoning and tool-call formats, and which model uses which (spec parsers 2).
+"""The one table of reasoning and tool-call formats, and which model names use which (spec parsers 2.1, 2.2).
 
-Adding a format is a file in ``reasoning/`` or ``tools/`` and a row here. A row's patterns are parts of model names, in
-lower case; rows are tried in order.
+Adding a format is a file in ``reasoning/`` or ``tools/`` and a row here. Reasoning rows are tried in order; of the tool
+rows the one with the longest pattern counts.
 """
 
-from collections.abc import Sequence
-
-import msgspec
-
-from smg.config.load import SettingsError
-from smg.config.settings import ModelSettings
-from smg.core.request import GenerationRequest
-from smg.parsing.base import ParserFactory, Start
-from smg.parsing.chain import Chain
-from smg.parsing.reasoning.delimiters import OPENER, Delimiters, factory, head_of, name_head
-
-PASSTHROUGH = "passthrough"
-
-
-class Format(msgspec.Struct, frozen=True):
-    """A row: ``factory`` None means that nothing is parsed."""
-
-    name: str
-    factory: ParserFactory | None
-    patterns: tuple[str, ...] = ()
-
-
-_JSON_CALL = head_of("{", "<function=")
-_KIMI_CALL = "<|tool_calls_section_begin|>"
+from smg.parsing import call_ids
+from smg.parsing.engine.machine import factory as machine
+from smg.parsing.format import PASSTHROUGH, Format
+from smg.parsing.reasoning import families as think
+from smg.parsing.reasoning.append import Append
+from smg.parsing.reasoning.delimiters import factory
+from smg.parsing.reasoning.inkling import Inkling
+from smg.parsing.reasoning.kimi_k3 import KimiK3
+from smg.parsing.tools import json_forms, named_forms, python_forms, xml_forms
 
 REASONING: tuple[Format, ...] = (
-    Format("deepseek_r1", factory(Delimiters(start="inside")), ("deepseek-r1", "qwq")),
+    Format("deepseek_r1", factory(think.INSIDE), ("deepseek-r1", "qwq"), ("olmo3",)),
     Format(
         "deepseek_v31",
-        factory(Delimiters(tool="<｜tool▁calls▁begin｜>")),
-        ("deepseek-v3.1", "deepseek-v3-1", "deepseek-v3.2", "deepseek-v4"),
+        factory(think.DEEPSEEK_V31),
+        ("deepseek-v3.1", "deepseek-v3-1", "deepseek-v3.2"),
+        ("deepseek_v3",),
     ),
+    Format("deepseek_v4", factory(think.DEEPSEEK_V4), ("deepseek-v4",), ("deepseek_v41", "deepseek_v4.1")),
+    Format("qwen3_thinking", factory(think.QWEN_INSIDE), ("qwen3-thinking", "qwen-thinking")),
     Format(
-        "qwen3_thinking",
-        factory(Delimiters(start="inside", tool="<tool_call>", head=_JSON_CALL)),
-        ("qwen3-thinking", "qwen-thinking"),
+        "qwen3",
+        factory(think.QWEN),
+        ("qwen3", "mimo"),
+        ("qwen3_tagged", "qwen3_tagged_direct", "qwen2.5", "mimo", "nanbeige"),
     ),
-    Format("qwen3", factory(Delimiters(tool="<tool_call>", head=_JSON_CALL)), ("qwen3",)),
     Format(
         "glm45",
-        factory(Delimiters(tool="<tool_call>", head=name_head)),
+        factory(think.GLM),
         ("glm45", "glm47", "glm-4.5", "glm-4.6", "glm-4.7", "glm-5"),
+        ("glm", "glm4", "glm47", "iquest", "ling3", "ling", "poolside_v1", "spark25"),
     ),
-    Format("kimi_thinking", factory(Delimiters(start="inside", tool=_KIMI_CALL)), ("kimi-k2-thinking",)),
-    Format("kimi_k25", factory(Delimiters(tool=_KIMI_CALL)), ("kimi-k2.5",)),
-    Format("kimi", factory(Delimiters("◁think▷", "◁/think▷")), ("kimi",)),
-    Format("step3", factory(Delimiters(start="inside", tool="<｜tool_calls_begin｜>")), ("step3",)),
-    Format("minimax", factory(Delimiters(start="inside", tool="<minimax:tool_call>")), ("minimax", "mm-m2")),
+    Format("kimi_thinking", factory(think.KIMI_INSIDE), ("kimi-k2-thinking",)),
+    Format("kimi_k25", factory(think.KIMI), ("kimi-k2.5",), ("kimi_k2",)),
+    Format("kimi_k3", KimiK3, ("kimi-k3", "kimi_k3")),
+    Format("kimi", factory(think.KIMI_OLD), ("kimi",)),
+    Format("step3p5", factory(think.STEP3P5), ("step3.5", "step-3.5", "step3p5")),
+    Format("step3", factory(think.STEP3), ("step3",)),
+    Format("minimax_m3", factory(think.MINIMAX_M3), ("minimax-m3",)),
+    Format("minimax", factory(think.MINIMAX), ("minimax", "mm-m2"), ("minimax_m2",)),
+    Format("minimax_append", Append, (), ("minimax_m2_append_think",)),
     Format(
         "nano_v3",
-        factory(Delimiters(tool="<tool_call>", head=_JSON_CALL)),
+        factory(think.QWEN),
         ("nemotron-nano", "nemotron-super", "nano-v3"),
+        ("nemotron_v3", "nemotron", "llama_nemotron"),
     ),
-    Format("base", factory(Delimiters())),
-    Format(PASSTHROUGH, None),
+    Format("cohere_cmd", factory(think.COHERE), ("command-r", "command-a", "c4ai-command", "cohere")),
+    Format("inkling", Inkling, ("inkling",)),
+    Format("mistral", factory(think.MISTRAL), ("magistral",), ("mistral_v13",)),
+    Format("granite_thinking", factory(think.GRANITE_42), ("granite-4.2",)),
+    Format("granite", factory(think.GRANITE), ("granite-3.2", "granite-3.3")),
+    Format("hunyuan_a13b", factory(think.HUNYUAN), ("hunyuan-a13b",)),
+    Format("hy_v3", factory(think.HY_V3), (), ("hy_v4", "hy4")),
+    Format("ernie45", factory(think.ERNIE), ("ernie-4.5", "ernie45")),
+    Format("seed_oss", factory(think.SEED), ("seed-oss",)),
+    Format("gemma4", factory(think.GEMMA), ("gemma-4",)),
+    Format("apertus", factory(think.APERTUS), ("apertus",)),
+    Format("apriel", factory(think.APRIEL), ("apriel",)),
+    Format("plamo3", factory(think.PLAMO), ("plamo-3",)),
+    Format("solar_open", factory(think.SOLAR), ("solar-open",)),
+    Format("base", factory(think.PLAIN), (), ("intern_s1", "intern-s1", "holo2", "dots", "lfm2.5", "minicpm5")),
+    Format(PASSTHROUGH, None, (), ("identity", "plain")),
 )
 
-TOOLS: tuple[Format, ...] = (Format(PASSTHROUGH, None),)
-
-
-class Parsers(msgspec.Struct, frozen=True):
-    """The formats of one model."""
-
-    reasoning: Format
-    tools: Format
-
-    def chain(self, request: GenerationRequest, choice: int, start: Start, *, with_ids: bool = False) -> Chain:
-        """Make the parsers of one choice of ``request``.
-
-        Reasoning stays in the text when the client does not want it apart; calls are parsed when tools are offered and
-        not forbidden.
-        """
-        reasoning = self.reasoning.factory if request.separate_reasoning else None
-        tools = self.tools.factory if request.tools and request.tool_choice.mode != "none" else None
-        return Chain(
-            choice,
-            start,
-            None if reasoning is None else reasoning(start),
-            None if tools is None else tools(start),
-            with_ids=with_ids,
-        )
-
-
-def choose(settings: ModelSettings, model: str, template: str | None = None) -> Parsers:
-    """Choose the formats of ``model``: by name in the settings, by the model's name, by its chat template.
-
-    Raises:
-        SettingsError: the settings name a parser that does not exist.
-    """
-    reasoning, tools = named(settings)
-    return Parsers(reasoning or _reasoning_of(model, template), tools or _by_pattern(TOOLS, model))
-
-
-def named(settings: ModelSettings) -> tuple[Format | None, Format | None]:
-    """The reasoning and the tool format that the settings name. To be called at start, so that a mistake shows then.
-
-    Raises:
-        SettingsError: a name that does not exist; the message lists those that do.
-    """
-    problems: list[str] = []
-    reasoning = _by_name(REASONING, settings.reasoning_parser, "--reasoning-parser", problems)
-    tools = _by_name(TOOLS, settings.tool_call_parser, "--tool-call-parser", problems)
-    if problems:
-        raise SettingsError(problems)
-    return reasoning, tools
-
-
-def _by_name(rows: Sequence[Format], name: str | None, flag: str, problems: list[str]) -> Format | None:
-    if name is None:
-        return None
-    for row in rows:
-        if row.name == name:
-            return row
-    problems.append(f"{flag}: {name!r} is none of {', '.join(row.name for row in rows)}")
-    return None
-
-
-def _by_pattern(rows: Sequence[Format], model: str) -> Format:
-    lower = model.lower()
-    for row in rows:
-        if any(pattern in lower for pattern in row.patterns):
-            return row
-    return rows[-1]
-
-
-def _reasoning_of(model: str, template: str | None) -> Format:
-    """By name; a template that writes reasoning blocks tells on a model whose name says nothing."""
-    row = _by_pattern(REASONING, model)
-    if row.factory is None and template is not None and OPENER in template:
-        return next(row for row in REASONING if row.name == "base")
-    return row
+TOOLS: tuple[Format, ...] = (
+    Format(
+        "json",
+        machine(json_forms.JSON),
+        ("gpt-4", "gpt-3.5", "claude-", "llama-", "meta-llama-", "gemini-", "palm-", "gemma-", "glm-"),
+    ),
+    Format(
+        "mistral",
+        machine(named_forms.MISTRAL),
+        ("mistral-", "mixtral-", "ministral", "magistral", "devstral"),
+        ("mistral_v13",),
+        call_ids.mistral,
+    ),
+    Format(
+        "qwen",
+        machine(json_forms.HERMES),
+        ("qwen", "qwq", "hermes-", "smollm3", "granite-4.0", "granite-4.1", "reka-", "bielik"),
+        ("hermes", "qwen3", "qwen2.5", "qwen3_tagged", "qwen3_tagged_direct", "trinity"),
+    ),
+    Format(
+        "qwen_xml",
+        machine(xml_forms.QWEN_XML),
+        ("qwen3.5", "qwen3-coder", "step-3.5", "step3.5", "granite-4.2", "nanbeige", "nemotron-3"),
+        ("qwen_coder", "qwen3_coder", "step3p5", "nemotron_v3", "nemotron", "nanbeige"),
+    ),
+    Format("mimo", machine(xml_forms.MIMO), ("mimo-",)),
+    Format("seed_oss", machine(xml_forms.SEED_OSS), ("seed-oss",)),
+    Format("pythonic", machine(python_forms.PYTHONIC), ("llama-4", "meta-llama-4", "deepseek-"), ("llama4_pythonic",)),
+    Format("olmo3", machine(python_forms.OLMO3), ("olmo-3",)),
+    Format("lfm2", machine(python_forms.LFM2), ("lfm2",), ("lfm2.5",)),
+    Format("llama", machine(named_forms.LLAMA), ("llama-3.2", "meta-llama-3.2"), ("llama3_json", "llama4_json")),
+    Format(
+        "deepseek",
+        machine(named_forms.DEEPSEEK),
+        ("deepseek-v3", "deepseek-ai/deepseek-v3", "deepseek-r1"),
+        ("deepseek_v3",),
+    ),
+    Format(
+        "deepseek31",
+        machine(named_forms.DEEPSEEK31),
+        ("deepseek-v3.1", "deepseek-v3.2-exp", "deepseek-ai/deepseek-v3.1", "deepseek-ai/deepseek-v3.2-exp"),
+        ("deepseek_v31",),
+    ),
+    Format(
+        "deepseek32",
+        machine(xml_forms.DEEPSEEK32),
+        ("deepseek-v3.2", "deepseek-ai/deepseek-v3.2"),
+        ("deepseek_v32",),
+    ),
+    Format(
+        "deepseek_v4",
+        machine(xml_forms.DEEPSEEK_V4),
+        ("deepseek-v4", "deepseek-ai/deepseek-v4"),
+        ("deepseek_v41", "deepseek_v4.1"),
+    ),
+    Format("gigachat35", machine(xml_forms.GIGACHAT35), ("gigachat3.5",)),
+    Format("gigachat3", machine(json_forms.GIGACHAT3), ("gigachat3",)),
+    Format("glm45_moe", machine(xml_forms.GLM), ("glm-4.5", "glm-4.6", "glm45"), ("glm45",)),
+    Format(
+        "glm47_moe",
+        machine(xml_forms.GLM),
+        ("glm-4.7", "glm-5", "glm47"),
+        ("glm47", "glm", "glm4", "ling3", "ling", "poolside_v1", "spark25"),
+    ),
+    Format("iquest", machine(xml_forms.IQUEST), ("iquest",)),
+    Format("hy_v3", machine(xml_forms.HY_V3), (), ("hy_v4", "hy4")),
+    Format("step3", machine(xml_forms.STEP3), ("step3", "step-3")),
+    Format("sarashina", machine(json_forms.SARASHINA), ("sarashina",)),
+    Format("kimik2", machine(named_forms.KIMI_K2), ("kimi-k2",), ("kimi_k2",), call_ids.kimi),
+    Format("kimi_k3", machine(xml_forms.KIMI_K3), ("kimi-k3", "kimi_k3"), (), call_ids.kimi_k3),
+    Format("inkling", machine(json_forms.INKLING), ("inkling",)),
+    Format("minimax_m2", machine(xml_forms.MINIMAX_M2), ("minimax",), ("minimax",)),
+    Format("minimax_m1", machine(json_forms.MINIMAX_M1), ("minimax-m1",)),
+    Format(
+        "cohere",
+        machine(json_forms.COHERE),
+        ("command-r", "command-a", "c4ai-command", "cohere"),
+        ("cohere_command4",),
+    ),
+    Format("longcat", machine(json_forms.LONGCAT), ("longcat",)),
+    Format("jamba", machine(json_forms.TOOL_CALLS), ("jamba",)),
+    Format("hunyuan_a13b", machine(json_forms.HUNYUAN_A13B), ("hunyuan-a13b",)),
+    Format("apriel", machine(json_forms.APRIEL), ("apriel",)),
+    Format("nemotron_json", machine(json_forms.NEMOTRON_JSON), ("nemotron-nano",), ("llama_nemotron",)),
+    Format("granite", machine(json_forms.GRANITE), ("granite-3",)),
+    Format("granite_20b_fc", machine(json_forms.GRANITE_20B_FC), ("granite-20b",)),
+    Format("internlm", machine(json_forms.INTERNLM), ("internlm", "intern-s1"), ("internlm2", "intern-s1")),
+    Format("phi4mini", machine(json_forms.FUNCTOOLS), ("phi-4", "firefunction"), ("phi4_mini_json",)),
+    Format("xlam", machine(json_forms.XLAM), ("xlam",)),
+    Format("ernie45", machine(json_forms.ERNIE45), ("ernie-4.5", "ernie45")),
+    Format("functionary31", machine(named_forms.FUNCTIONARY31), ("functionary-small-v3.1", "functionary-medium-v3.1")),
+    Format("functionary32", machine(named_forms.FUNCTIONARY32), ("functionary",)),
+    Format("gemma4", machine(named_forms.GEMMA4), ("gemma-4",)),
+    Format("functiongemma", machine(named_forms.FUNCTIONGEMMA), ("functiongemma",), ("function_gemma",)),
+    Format("apertus", machine(json_forms.APERTUS), ("apertus",)),
+    Format("minicpm5", machine(xml_forms.MINICPM5), ("minicpm5",)),
+    Format("dots", machine(xml_forms.DOTS), ("dots3",), ("dots3",)),
+    Format("solar_open", machine(named_forms.SOLAR_OPEN), ("solar-open",)),
+    Format(PASSTHROUGH, None, (), ("plain",)),
+)

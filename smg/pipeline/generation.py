@@ -22,7 +22,7 @@ from smg.core.request import GenerationRequest, Limits
 from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
 from smg.fleet.records import ModelRecord
 from smg.parsing.base import Start
-from smg.parsing.table import choose
+from smg.parsing.choose import choose
 from smg.pipeline.choice import Choice
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
@@ -193,7 +193,9 @@ class Generation:
     def _open(self, plan: _Plan) -> None:
         """Open the rows and parsers of all choices."""
         request, prepared = self._request, plan.prepared
-        parsers = choose(self._services.settings.model, plan.model.id, plan.text.source.default)
+        parsers = choose(
+            self._services.settings.model, plan.model.id, plan.text.source.default, plan.text.tokenizer.token_id
+        )
         start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, request.tools)
         silent = request.limits.max_tokens == 0
         for index in range(self._first, self._first + request.n):

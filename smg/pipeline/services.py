@@ -11,7 +11,7 @@ from smg.engines.pool import DriverPool
 from smg.engines.transport.table import TRANSPORTS
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
-from smg.parsing.table import named
+from smg.parsing.choose import named
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.table import POLICIES

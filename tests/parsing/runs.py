@@ -1,17 +1,56 @@
-"""Runs a chain over chunks of text and folds its events."""
+"""Runs parsers over chunks of text and folds what comes out."""
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
-from smg.core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallStart
+import msgspec
+
+from smg.core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+from smg.core.request import Tool
 from smg.core.stream import RowOutput
 from smg.parsing.base import Parser, Start
 from smg.parsing.chain import Chain
-from smg.parsing.table import REASONING
+from smg.parsing.format import Format
+from smg.parsing.table import REASONING, TOOLS
+
+
+def _properties(**types: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {"type": kind} for name, kind in types.items()}}
+
+
+# The tools of the field cases.
+STANDARD = (
+    Tool("get_weather", parameters=_properties(city="string", days="integer")),
+    Tool("search", parameters=_properties(query="string", limit="number", filters="object", tags="array")),
+    Tool("run", parameters=_properties(cmd="string")),
+    Tool("write_file", parameters=_properties(path="string", text="string")),
+    Tool("ping", parameters=_properties()),
+)
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A whole answer. ``calls`` are (name, arguments as they came); ``cut`` are the places of incomplete calls."""
+
+    reasoning: str = ""
+    content: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    finish: str = "stop"
+    cut: tuple[int, ...] = ()
+
+    def read(self) -> list[tuple[str, Any]]:
+        """The calls with their arguments as objects; they must be valid JSON."""
+        return [(name, json.loads(arguments)) for name, arguments in self.calls]
+
+
+def row(rows: Sequence[Format], name: str) -> Format:
+    """A row of the table by its name or one of its aliases."""
+    return next(row for row in rows if name == row.name or name in row.aliases)
 
 
 def reasoning_parser(name: str, start: Start) -> Parser:
     """A fresh reasoning parser by its name in the table."""
-    factory = next(row.factory for row in REASONING if row.name == name)
+    factory = row(REASONING, name).factory
     assert factory is not None
     return factory(start)
 
@@ -20,6 +59,18 @@ def chain_of(name: str, start: Start | None = None) -> Chain:
     """A chain with the reasoning parser ``name`` and no tool parser."""
     start = start or Start()
     return Chain(0, start, reasoning_parser(name, start))
+
+
+def whole_chain(tools: str, start: Start, reasoning: str | None = None) -> Chain:
+    """A chain with a tool parser, and a reasoning parser if one is named."""
+    format_ = row(TOOLS, tools)
+    return Chain(
+        0,
+        start,
+        reasoning_parser(reasoning, start) if reasoning else None,
+        format_.factory(start) if format_.factory else None,
+        mint=format_.mint,
+    )
 
 
 def feed(chain: Chain, chunks: Sequence[str]) -> list[Event]:
@@ -38,6 +89,49 @@ def fold(events: Sequence[Event]) -> tuple[str, str, list[tuple[str, str]], str]
     finish = [event.reason for event in events if isinstance(event, Finish)]
     assert finish[1:] == []
     return reasoning, content, list(zip(names, arguments, strict=True)), "".join(finish)
+
+
+def in_order(events: Sequence[Event]) -> None:
+    """What every stream keeps: indexes without gaps, names whole and first, one end for each call, and then no more."""
+    opened = -1
+    ended = True
+    for event in events:
+        match event:
+            case ToolCallStart(index=index, name=name, id=call):
+                assert ended
+                assert (index, bool(name), bool(call)) == (opened + 1, True, True)
+                opened, ended = index, False
+            case ToolCallDelta(index=index):
+                assert (index, ended) == (opened, False)
+            case ToolCallEnd(index=index):
+                assert (index, ended) == (opened, False)
+                ended = True
+            case TextDelta() | ReasoningDelta():
+                assert ended
+    assert ended
+    ids = [event.id for event in events if isinstance(event, ToolCallStart)]
+    assert len(set(ids)) == len(ids)
+
+
+def answer(chain: Chain, chunks: Sequence[str], reason: str = "stop") -> Message:
+    """Feed ``chunks``, finish, check the order and fold."""
+    events = feed(chain, chunks) + chain.finish(reason)
+    in_order(events)
+    reasoning, content, calls, finish = fold(events)
+    cut = tuple(event.index for event in events if isinstance(event, ToolCallEnd) and not event.complete)
+    return Message(reasoning, content, tuple(calls), finish, cut)
+
+
+def call(
+    tools: str,
+    chunks: Sequence[str],
+    *,
+    start: Start | None = None,
+    reasoning: str | None = None,
+    reason: str = "stop",
+) -> Message:
+    """The answer of the tool format ``tools`` (and a reasoning format) to ``chunks``."""
+    return answer(whole_chain(tools, start or Start(tools=STANDARD), reasoning), chunks, reason)
 
 
 def parse(name: str, chunks: Sequence[str], start: Start | None = None, reason: str = "stop") -> tuple[str, str]:

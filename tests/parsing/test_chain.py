@@ -43,7 +43,7 @@ class Brackets:
                     pieces.append(Content(char))
         return pieces
 
-    def finish(self):
+    def finish(self, cut=False):
         return [Content("[" + self.name)] if self.state == "name" else []
 
 
@@ -58,7 +58,7 @@ class Broken:
             raise RuntimeError("boom")
         return [Content(text)]
 
-    def finish(self):
+    def finish(self, cut=False):
         raise RuntimeError("boom")
 
 
@@ -128,7 +128,7 @@ def test_a_chain_with_a_parser_is_not_plain_and_tells_its_markers():
 
 def test_calls_become_events_with_indexes_and_final_ids():
     minted = iter(["one", "two"])
-    chain = with_tools(mint=lambda: next(minted))
+    chain = with_tools(mint=lambda name, number: next(minted))
     assert feed(chain, ["hi [f:{}]", "[g:{1", "}]!"]) == [
         TextDelta(0, "hi "),
         ToolCallStart(0, 0, "one", "f"),
@@ -156,12 +156,12 @@ def test_calls_are_the_same_for_every_split():
 
 @pytest.mark.parametrize("native", ["", "two words", "x" * 200, None])
 def test_unusable_ids_of_the_model_are_replaced(native):
-    chain = with_tools(native_id=native, mint=lambda: "minted")
+    chain = with_tools(native_id=native, mint=lambda name, number: "minted")
     assert feed(chain, ["[f:"])[0].id == "minted"
 
 
 def test_ids_of_the_model_are_kept_once():
-    chain = with_tools(native_id="functions.f:0", mint=lambda: "minted")
+    chain = with_tools(native_id="functions.f:0", mint=lambda name, number: "minted")
     assert [event.id for event in feed(chain, ["[f:][f:]"]) if isinstance(event, ToolCallStart)] == [
         "functions.f:0",
         "minted",

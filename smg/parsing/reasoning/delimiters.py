@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from smg.parsing.base import Content, ParserFactory, Piece, Reasoning, Start
-from smg.parsing.markers import Markers
+from smg.parsing.markers import markers
 
 # Does a call begin after a tool marker, which ends at the given place of the text? None: more text is needed to tell.
 Head: TypeAlias = Callable[[str, int], bool | None]
@@ -27,19 +27,23 @@ _NAME_SO_FAR = re.compile(r"\s*[\w.:-]*")
 
 
 class Delimiters(msgspec.Struct, frozen=True):
-    """One member of the family.
+    """One member of the family. Openers, closers and tool markers may have several spellings.
 
-    ``start``: ``prompt`` begins inside when the prompt ends with the opener, ``inside`` always unless the prompt ends
-    with a closed block or thinking is off. ``tool`` is the marker of a call, which ends reasoning that the model forgot
-    to close (case RP-04) if ``head`` (None: always) says that a call follows; it is looked for only when tools are
-    offered.
+    ``start``: ``prompt`` begins inside when the prompt ends with an opener, ``inside`` always unless the prompt ends
+    with a closed block or thinking is off. ``tools`` are the markers of a call, which end reasoning that the model
+    forgot to close (case RP-04) if ``head`` (None: always) says that a call follows; they are looked for only when
+    tools are offered. ``drop`` are control texts that are not shown outside reasoning. ``trim``: the line end right
+    after a closer belongs to it. ``once``: only the first block counts.
     """
 
-    opener: str = OPENER
-    closer: str = CLOSER
+    openers: tuple[str, ...] = (OPENER,)
+    closers: tuple[str, ...] = (CLOSER,)
     start: Literal["prompt", "inside"] = "prompt"
-    tool: str | None = None
+    tools: tuple[str, ...] = ()
     head: Head | None = None
+    drop: tuple[str, ...] = ()
+    trim: bool = False
+    once: bool = False
 
 
 def factory(delimiters: Delimiters) -> ParserFactory:
@@ -57,61 +61,72 @@ class DelimiterParser:
         self._fresh = True
         self._buffer = ""
         self._at = 0  # where in the buffer the undecided text begins
-        tool = (delimiters.tool,) if delimiters.tool is not None and start.tools else ()
-        self.markers: tuple[str, ...] = (delimiters.opener, delimiters.closer, *tool)
-        self._legal_inside = Markers(*self.markers)
-        self._legal_outside = Markers(delimiters.opener)
+        closers = delimiters.closers
+        if delimiters.trim:
+            closers = (*closers, *(closer + "\n" for closer in closers))
+        self._closers = frozenset(closers)
+        tools = delimiters.tools if start.tools else ()
+        self.markers: tuple[str, ...] = (*delimiters.openers, *delimiters.closers, *tools, *delimiters.drop)
+        self._legal_first = markers(*delimiters.openers, *(() if self._inside else closers))
+        self._legal_inside = markers(*delimiters.openers, *closers, *tools)
+        self._legal_outside = markers(*delimiters.openers, *delimiters.drop)
+        self._legal_after = markers(*delimiters.drop) if delimiters.once else self._legal_outside
+        self._was_inside = self._inside
 
     def feed(self, text: str) -> list[Piece]:
+        return self._read(text, final=False)
+
+    def finish(self, cut: bool = False) -> list[Piece]:
+        return self._read("", final=True)
+
+    def _read(self, text: str, final: bool) -> list[Piece]:
         self._buffer = self._buffer[self._at :] + text
         self._at = 0
         pieces: list[Piece] = []
-        if not self._fresh or self._begin():
-            while self._step(pieces):
+        if not self._fresh or self._begin(final):
+            while self._step(pieces, final):
                 pass
         return pieces
 
-    def finish(self) -> list[Piece]:
-        pieces: list[Piece] = []
-        self._emit(pieces, len(self._buffer))
-        return pieces
-
-    def _begin(self) -> bool:
+    def _begin(self, final: bool) -> bool:
         """The first visible characters. False: it is not yet clear what they are.
 
         White space in front of an opener is dropped, and so is a closer of a block that was never open. White space in
         front of any other closer is a block's text.
         """
-        opener, closer = self._rules.opener, self._rules.closer
-        dropped = (opener,) if self._inside else (opener, closer)
-        rest = self._buffer.lstrip()
-        blank = len(self._buffer) - len(rest)
+        blank = len(self._buffer) - len(self._buffer.lstrip())
         if blank <= MAX_BLANK:
-            if rest.startswith(dropped):
-                self._at = blank if rest.startswith(opener) else blank + len(closer)
-            elif any(marker.startswith(rest) for marker in dropped):
+            if blank == len(self._buffer) and not final:
                 return False
+            hit = self._legal_first.match(self._buffer, blank, final)
+            if hit is not None and hit.marker is None:
+                return False
+            if hit is not None:
+                opens = hit.marker in self._rules.openers
+                self._at = blank if opens else hit.end
         self._fresh = False
         return True
 
-    def _step(self, pieces: list[Piece]) -> bool:
+    def _step(self, pieces: list[Piece], final: bool) -> bool:
         """Take text up to and including the next marker. False: all that can be told for now has been taken."""
-        legal = self._legal_inside if self._inside else self._legal_outside
-        found = legal.search(self._buffer, self._at)
-        if found is None:
-            self._emit(pieces, len(self._buffer) - legal.held(self._buffer, self._at))
+        legal = self._legal_inside if self._inside else self._legal_after if self._was_inside else self._legal_outside
+        hit = legal.find(self._buffer, self._at, final)
+        self._emit(pieces, len(self._buffer) if hit is None else hit.start)
+        if hit is None or hit.marker is None:
             return False
-        self._emit(pieces, found.start())
-        if found[0] == self._rules.tool:
-            return self._tool_marker(pieces, found.end())
-        self._at = found.end()
-        self._inside = found[0] == self._rules.opener
+        if self._inside and hit.marker in self._rules.tools:
+            return self._tool_marker(pieces, hit.end, final)
+        self._at = hit.end
+        if hit.marker in self._rules.openers:
+            self._inside = self._was_inside = True
+        elif hit.marker in self._closers:
+            self._inside = False
         return True
 
-    def _tool_marker(self, pieces: list[Piece], end: int) -> bool:
+    def _tool_marker(self, pieces: list[Piece], end: int, final: bool) -> bool:
         """The marker of a call inside reasoning: the call itself stays in the text, for the tool parser."""
         begins = self._rules.head is None or self._rules.head(self._buffer, end)
-        if begins is None:
+        if begins is None and not final:
             return False
         if begins:
             self._inside = False
@@ -128,9 +143,9 @@ class DelimiterParser:
 
 def _starts_inside(delimiters: Delimiters, start: Start) -> bool:
     tail = start.prompt_tail.rstrip()
-    if tail.endswith(delimiters.opener):
+    if tail.endswith(tuple(opener.rstrip() for opener in delimiters.openers)):
         return True
-    if tail.endswith(delimiters.closer) or delimiters.start == "prompt":
+    if tail.endswith(tuple(closer.rstrip() for closer in delimiters.closers)) or delimiters.start == "prompt":
         return False
     return start.thinking is not False
 

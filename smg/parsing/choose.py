@@ -1,0 +1,101 @@
+"""Which formats a model uses: as the settings say, as its template and vocabulary show, or by its name (spec parsers
+2)."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from smg.config.load import SettingsError
+from smg.config.settings import ModelSettings
+from smg.core.request import GenerationRequest
+from smg.parsing.base import Start
+from smg.parsing.chain import Chain
+from smg.parsing.detect import TokenId, detect, thinks, tokens_of
+from smg.parsing.format import Format
+from smg.parsing.table import REASONING, TOOLS
+
+
+class Parsers(msgspec.Struct, frozen=True):
+    """The formats of one model, and the operator's policy for unknown tools."""
+
+    reasoning: Format
+    tools: Format
+    unknown_tools: str | None = None
+
+    def chain(self, request: GenerationRequest, choice: int, start: Start, *, with_ids: bool = False) -> Chain:
+        """Make the parsers of one choice of ``request``.
+
+        Reasoning stays in the text when the client does not want it apart; calls are parsed when tools are offered and
+        not forbidden (case OA-09).
+        """
+        start = msgspec.structs.replace(start, parallel=request.tool_choice.parallel, unknown_tools=self.unknown_tools)
+        reasoning = self.reasoning.factory if request.separate_reasoning else None
+        tools = self.tools.factory if request.tools and request.tool_choice.mode != "none" else None
+        return Chain(
+            choice,
+            start,
+            None if reasoning is None else reasoning(start),
+            None if tools is None else tools(start),
+            with_ids=with_ids,
+            mint=self.tools.mint,
+            earlier=sum(len(message.tool_calls) for message in request.messages),
+        )
+
+
+def choose(
+    settings: ModelSettings, model: str, template: str | None = None, token_id: TokenId = lambda text: None
+) -> Parsers:
+    """Choose the formats of ``model``, whose chat template is ``template`` and whose vocabulary answers ``token_id``.
+
+    Raises:
+        SettingsError: the settings name a parser that does not exist.
+    """
+    return _choose(settings, model, template or "", tokens_of(token_id))
+
+
+@lru_cache(maxsize=256)
+def _choose(settings: ModelSettings, model: str, template: str, tokens: frozenset[str]) -> Parsers:
+    reasoning, tools = named(settings)
+    found = detect(template, tokens)
+    reasoning = reasoning or _by_name(REASONING, found[0]) or _by_first(REASONING, model)
+    if reasoning is REASONING[-1] and settings.reasoning_parser is None and thinks(template):
+        reasoning = _by_name(REASONING, "qwen3") or reasoning
+    tools = tools or _by_name(TOOLS, found[1]) or _by_longest(TOOLS, model)
+    return Parsers(reasoning, tools, settings.unknown_tool_policy)
+
+
+def named(settings: ModelSettings) -> tuple[Format | None, Format | None]:
+    """The reasoning and the tool format that the settings name. To be called at start, so that a mistake shows then.
+
+    Raises:
+        SettingsError: a name that does not exist; the message lists those that do.
+    """
+    problems: list[str] = []
+    reasoning = _checked(REASONING, settings.reasoning_parser, "--reasoning-parser", problems)
+    tools = _checked(TOOLS, settings.tool_call_parser, "--tool-call-parser", problems)
+    if problems:
+        raise SettingsError(problems)
+    return reasoning, tools
+
+
+def _checked(rows: Sequence[Format], name: str | None, flag: str, problems: list[str]) -> Format | None:
+    row = _by_name(rows, name)
+    if row is None and name is not None:
+        problems.append(f"{flag}: {name!r} is none of {', '.join(row.name for row in rows)}")
+    return row
+
+
+def _by_name(rows: Sequence[Format], name: str | None) -> Format | None:
+    return next((row for row in rows if name == row.name or name in row.aliases), None)
+
+
+def _by_first(rows: Sequence[Format], model: str) -> Format:
+    lower = model.lower()
+    return next((row for row in rows if any(pattern in lower for pattern in row.patterns)), rows[-1])
+
+
+def _by_longest(rows: Sequence[Format], model: str) -> Format:
+    lower = model.lower()
+    found = [(len(pattern), row) for row in rows for pattern in row.patterns if pattern in lower]
+    return max(found, key=lambda pair: pair[0])[1] if found else rows[-1]

@@ -1,0 +1,258 @@
+"""Reading JSON as it arrives: the text is checked and passed on, never parsed into objects and printed again (spec
+parsers 3).
+
+What goes to the sink is always the beginning of valid JSON. It is the model's own text but for slips that models make
+and JSON forbids: raw control characters and unknown escapes in strings, half a surrogate pair, a comma before a closer,
+and Python's ``True``, ``False``, ``None``.
+"""
+
+import json
+import re
+
+from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
+
+MAX_DEPTH = 128
+MAX_SCALAR = 4096  # characters of a number
+MAX_WORD = 512  # characters of a key or a name
+
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+
+_RUN = re.compile(r'(?:[^"\\\x00-\x1f]+|\\["\\/bfnrt])*')
+_SPACE = re.compile(r"\s+")
+_SCALAR = re.compile(r'[^\s"\'{}\[\]:,<]+')
+_OPEN = re.compile(r"\{\s*")
+_HEX = re.compile(r"[0-9a-fA-F]{4}")
+_HIGH = re.compile(r"[dD][89abAB]")
+_LOW = re.compile(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+_ANY_SURROGATE = re.compile(r"[dD][89a-fA-F]")
+_MAX_HEAD = 1024  # characters of white space that may come before an object's first key
+
+
+def escape(text: str) -> str:
+    """``text`` as it stands between the quotes of a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def unescape(fragment: str) -> str:
+    """The text of what ``string`` gave its sink."""
+    text: str = json.loads(f'"{fragment}"')
+    return text
+
+
+def ignore(text: str) -> None:
+    """A sink for what nobody needs."""
+
+
+def object_head(cursor: Cursor) -> Wait[None]:
+    """Look at the beginning of an object without consuming it.
+
+    Raises:
+        Malformed: it does not begin like one.
+    """
+    while True:
+        found = _OPEN.match(cursor.text, cursor.at)
+        if found is None:
+            raise Malformed
+        if found.end() < len(cursor.text):
+            if cursor.text[found.end()] in '"}':
+                return
+            raise Malformed
+        if found.end() - cursor.at > _MAX_HEAD:
+            raise Malformed
+        yield from cursor.more()
+
+
+def string(cursor: Cursor, sink: Sink) -> Wait[None]:
+    """Read a string from its opening to its closing quote; ``sink`` gets what is between them, in whole escapes.
+
+    Raises:
+        Malformed: the output ended inside it; everything up to there has been passed on.
+    """
+    cursor.at += 1
+    while True:
+        found = _RUN.match(cursor.text, cursor.at)
+        assert found is not None
+        if found.end() > cursor.at:
+            sink(found[0])
+            cursor.at = found.end()
+        if cursor.at == len(cursor.text):
+            yield from cursor.more()
+            continue
+        char = cursor.text[cursor.at]
+        if char == '"':
+            cursor.at += 1
+            return
+        if char == "\\":
+            yield from _escape(cursor, sink)
+        else:
+            sink(escape(char))
+            cursor.at += 1
+
+
+def _escape(cursor: Cursor, sink: Sink) -> Wait[None]:
+    """An escape that is not one of the two-character ones: by number, unknown, or cut."""
+    while True:
+        text, at = cursor.text, cursor.at
+        rest = len(text) - at
+        if rest >= 2 and text[at + 1] != "u":
+            # Left to the run, unless it is no escape of JSON: then the backslash means itself.
+            if text[at + 1] not in '"\\/bfnrt':
+                sink("\\\\")
+                cursor.at += 1
+            return
+        if rest >= 6:
+            if _HEX.match(text, at + 2) is None:
+                sink("\\\\")
+                cursor.at += 1
+                return
+            if _HIGH.match(text, at + 2) is None:
+                sink("\\ufffd" if _ANY_SURROGATE.match(text, at + 2) else text[at : at + 6])
+                cursor.at += 6
+                return
+            if _LOW.match(text, at + 6) is not None:
+                sink(text[at : at + 12])
+                cursor.at += 12
+                return
+            if cursor.final or not _may_become_low(text[at + 6 : at + 12]):
+                sink("\\ufffd")
+                cursor.at += 6
+                return
+        elif cursor.final:
+            sink(text[at:])
+            cursor.at = len(text)
+        yield from cursor.more()
+
+
+def _may_become_low(rest: str) -> bool:
+    return len(rest) < 6 and _LOW.match(rest + "\\udc00"[len(rest) :]) is not None
+
+
+def word(cursor: Cursor) -> Wait[str]:
+    """Read a short string, such as a key, and return its text.
+
+    Raises:
+        Malformed: it is no string, or too long.
+    """
+    if (yield from cursor.visible()) != '"':
+        raise Malformed
+    parts: list[str] = []
+    size = 0
+
+    def add(part: str) -> None:
+        nonlocal size
+        size += len(part)
+        if size > MAX_WORD:
+            raise Malformed
+        parts.append(part)
+
+    yield from string(cursor, add)
+    return unescape("".join(parts))
+
+
+class _Nesting:
+    """Where in a value the text is: the closers that are due, and what may come next.
+
+    ``next`` is ``value``, ``first`` (key or value, or the closer), ``again`` (the same after a comma), ``colon`` or
+    ``comma`` (or the closer).
+    """
+
+    __slots__ = ("closers", "next")
+
+    def __init__(self) -> None:
+        self.closers: list[str] = []
+        self.next = "value"
+
+    def wants_key(self) -> bool:
+        return self.next in ("first", "again") and self.closers[-1] == "}"
+
+    def open(self, closer: str) -> None:
+        if len(self.closers) == MAX_DEPTH:
+            raise Malformed
+        self.closers.append(closer)
+        self.next = "first"
+
+    def take(self, char: str) -> None:
+        """A structural character. Raises Malformed where it has no place."""
+        if char in "{[" and self.next in ("value", "first", "again") and not self.wants_key():
+            self.open("}" if char == "{" else "]")
+        elif char in "}]" and self.next in ("first", "again", "comma") and self.closers and self.closers[-1] == char:
+            self.closers.pop()
+            self.next = "comma"
+        elif char == "," and self.next == "comma":
+            self.next = "again"
+        elif char == ":" and self.next == "colon":
+            self.next = "value"
+        else:
+            raise Malformed
+
+    def take_scalar(self, quoted: bool) -> None:
+        """A string (``quoted``) or another scalar. Raises Malformed where it has no place."""
+        if self.next in ("colon", "comma") or (self.wants_key() and not quoted):
+            raise Malformed
+        self.next = "colon" if self.wants_key() else "comma"
+
+
+def value(cursor: Cursor, sink: Sink) -> Wait[None]:
+    """Read one value and pass its text on.
+
+    Raises:
+        Malformed: it is no JSON, nested too deeply, or the output ended inside it. The cursor stands before what could
+            not be read.
+    """
+    nesting = _Nesting()
+    held: list[str] = []  # a comma, and white space after it, until it is clear that no closer follows
+    while True:
+        found = _SPACE.match(cursor.text, cursor.at)
+        if found is not None:
+            (held.append if held else sink)(found[0])
+            cursor.at = found.end()
+        if cursor.at == len(cursor.text):
+            yield from cursor.more()
+            continue
+        char = cursor.text[cursor.at]
+        if char in "{}[],:":
+            nesting.take(char)
+            if char == ",":
+                held.append(char)
+                cursor.at += 1
+                continue
+            _release(held, sink, from_=1 if char in "}]" else 0)
+            sink(char)
+            cursor.at += 1
+        else:
+            nesting.take_scalar(char == '"')
+            _release(held, sink)
+            if char == '"':
+                sink(char)
+                yield from string(cursor, sink)
+                sink(char)
+            else:
+                sink((yield from scalar(cursor)))
+        if not nesting.closers:
+            return
+
+
+def _release(held: list[str], sink: Sink, from_: int = 0) -> None:
+    for text in held[from_:]:
+        sink(text)
+    held.clear()
+
+
+def scalar(cursor: Cursor) -> Wait[str]:
+    """Read a number or a word and return it in JSON's spelling.
+
+    Raises:
+        Malformed: it is neither.
+    """
+    while True:
+        found = _SCALAR.match(cursor.text, cursor.at)
+        if found is None or found.end() - cursor.at > MAX_SCALAR:
+            raise Malformed
+        if found.end() < len(cursor.text) or cursor.final:
+            text = WORDS.get(found[0]) or (found[0] if NUMBER.fullmatch(found[0]) else "")
+            if not text:
+                raise Malformed
+            cursor.at = found.end()
+            return text
+        yield from cursor.more()

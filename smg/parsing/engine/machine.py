@@ -1,0 +1,172 @@
+"""Machine: the tool parser of every family. It looks for what may begin a call and lets the call's body read it."""
+
+import logging
+
+from smg.parsing.base import Content, Parser, ParserFactory, Piece, Start
+from smg.parsing.engine.calls import Calls
+from smg.parsing.engine.cursor import Cursor, Malformed, Wait
+from smg.parsing.engine.grammar import Call, Context, Grammar, special_texts
+from smg.parsing.markers import Hit, Markers, markers
+
+logger = logging.getLogger(__name__)
+
+
+def factory(grammar: Grammar) -> ParserFactory:
+    """The parser of ``grammar``, as ``parsing.table`` wants it."""
+
+    markers = special_texts(grammar)
+
+    def make(start: Start) -> Parser:
+        return Machine(grammar, start, markers)
+
+    return make
+
+
+class Machine:
+    """Splits one choice's text into Content and calls."""
+
+    def __init__(self, grammar: Grammar, start: Start, markers: tuple[str, ...] = ()) -> None:
+        self.markers = markers
+        self._grammar = grammar
+        self._cursor = Cursor()
+        if grammar.prefill and start.prompt_tail.rstrip().endswith(grammar.prefill):
+            self._cursor.feed(grammar.prefill)
+        self._calls = Calls(start, grammar.undeclared)
+        self._inside = False
+        self._owed: tuple[str, ...] = ()  # closers of the last call, which had none so far
+        self._leading = True
+        self._legal = self._legal_now()
+        self._run: Wait[None] | None = self._content()
+
+    def feed(self, text: str) -> list[Piece]:
+        if self._run is None:
+            return [Content(text)]
+        self._cursor.feed(text)
+        self._resume(self._run)
+        return self._calls.take()
+
+    def finish(self, cut: bool = False) -> list[Piece]:
+        self._cursor.final = True
+        self._cursor.cut = cut
+        if self._run is not None:
+            self._resume(self._run)
+        self._calls.finish()
+        return self._calls.take()
+
+    def _resume(self, run: Wait[None]) -> None:
+        try:
+            next(run)
+        except StopIteration:
+            self._run = None
+        except Exception:
+            logger.exception("a tool parser failed; the rest of the output is passed on unparsed")
+            self._run = None
+            self._cursor.rewind()
+            self._calls.finish()
+            self._calls.content(self._cursor.text[self._cursor.at :])
+
+    def _content(self) -> Wait[None]:
+        """Pass text on up to the next marker, and act on that."""
+        cursor = self._cursor
+        while True:
+            hit = self._legal.find(cursor.text, cursor.at, cursor.final)
+            end = len(cursor.text) if hit is None else hit.start
+            if end > cursor.at:
+                self._calls.content(cursor.text[cursor.at : end])
+                cursor.at = end
+                if self._leading and not self._calls.leading:
+                    self._legal = self._legal_now()
+                    continue
+            if hit is not None and hit.marker is not None:
+                yield from self._marker(hit, hit.marker)
+                self._legal = self._legal_now()
+            elif cursor.final:
+                return
+            else:
+                yield
+
+    def _legal_now(self) -> Markers:
+        grammar = self._grammar
+        self._leading = self._calls.leading
+        texts = [*grammar.begin, *grammar.drop, *self._owed]
+        patterns = list(grammar.drop_patterns)
+        if self._inside:
+            texts += grammar.end
+        if self._inside or not grammar.wrapped:
+            for call in grammar.calls:
+                if call.leading and not self._leading:
+                    continue
+                texts += call.open
+                if call.pattern is not None:
+                    patterns.append(call.pattern)
+        return markers(*texts, patterns=tuple(patterns))
+
+    def _marker(self, hit: Hit, marker: str) -> Wait[None]:
+        grammar = self._grammar
+        text = self._cursor.text[hit.start : hit.end]
+        self._cursor.at = hit.end
+        if marker in self._owed:
+            self._owed = ()
+        elif marker in grammar.begin:
+            self._inside = True
+            self._calls.begin(text)
+        elif self._inside and marker in grammar.end:
+            self._inside = False
+            self._calls.end_wrapper(text)
+        elif marker not in grammar.drop and marker not in (name for name, _ in grammar.drop_patterns):
+            yield from self._call(marker, text)
+
+    def _call(self, marker: str, text: str) -> Wait[None]:
+        """An opener: read its calls. What turns out to be none is text, and is looked through for other markers."""
+        cursor, calls = self._cursor, self._calls
+        forms = [call for call in self._grammar.calls if marker in call.open]
+        cursor.at -= len(text)
+        cursor.mark()
+        if forms:
+            cursor.at += len(text)
+        else:
+            forms = [call for call in self._grammar.calls if call.pattern is not None and call.pattern[0] == marker]
+            text = text[0]
+        context = Context(cursor, calls)
+        try:
+            call = yield from self._form(forms)
+            yield from call.body.read(context)
+        except Malformed as error:
+            if calls.open:
+                calls.end(complete=False)
+                calls.content(error.text)
+                cursor.commit()
+                return
+            cursor.rewind()
+            if not context.started:
+                calls.content(text)
+                cursor.at += len(text)
+            return
+        cursor.commit()
+        yield from self._close(call)
+
+    def _form(self, forms: list[Call]) -> Wait[Call]:
+        if all(not call.first for call in forms):
+            return forms[0]
+        char = yield from self._cursor.visible()
+        for call in forms:
+            if not call.first or (char and char in call.first):
+                return call
+        raise Malformed
+
+    def _close(self, call: Call) -> Wait[None]:
+        """Skip the closer of a call and white space in front of it, if it is there."""
+        self._owed = ()
+        if not call.close:
+            return
+        cursor = self._cursor
+        cursor.mark()
+        try:
+            yield from cursor.visible()
+            found = yield from cursor.match(markers(*call.close))
+        except Malformed:
+            found = None
+        if found is None:
+            cursor.rewind()
+            self._owed = call.close
+        cursor.commit()

@@ -1,0 +1,155 @@
+"""Families that write arguments one by one, in elements or pairs (spec parsers 6.4, 6.9 to 6.11, 6.14, 6.16, 9)."""
+
+from smg.parsing.engine.grammar import Call, Grammar
+from smg.parsing.engine.named import Attributes, Bare, Named
+from smg.parsing.engine.params import KeyAttribute, KeyElement, KeyInTag, Params
+from smg.parsing.markers import GAP, WORD
+from smg.parsing.tools.named_forms import END_OF_SENTENCE
+
+
+def _function(begin: str, end: str, *, verbatim: bool = False) -> Grammar:
+    """``<function=NAME><parameter=KEY>value</parameter></function>``, with or without a wrapper around it."""
+    params = Params(
+        KeyInTag(("<parameter=",)),
+        close=("</parameter>",),
+        end=("</function>", end),
+        trim=True,
+        verbatim=verbatim,
+    )
+    call = Call(Named(Bare(ends=(">",)), params), open=("<function=",), close=("</function>",))
+    return Grammar((call,), begin=(begin,), end=(end,))
+
+
+QWEN_XML = _function("<tool_call>", "</tool_call>")
+MIMO = _function("<tool_call>", "</tool_call>", verbatim=True)
+SEED_OSS = _function("<seed:tool_call>", "</seed:tool_call>")
+
+
+def _invoke(begin: str, end: str, *, entities: bool = False) -> Grammar:
+    """``<invoke name="NAME"><parameter name="KEY">value</parameter></invoke>`` in a wrapper; or JSON in it."""
+    params = Params(
+        KeyAttribute(("<parameter",)), close=("</parameter>",), end=("</invoke>", end), entities=entities, json=True
+    )
+    call = Call(Named(Attributes(), params), open=("<invoke",), close=("</invoke>",))
+    return Grammar((call,), begin=(begin,), end=(end,), wrapped=True)
+
+
+MINIMAX_M2 = _invoke("<minimax:tool_call>", "</minimax:tool_call>", entities=True)
+DOTS = _invoke("<dots_function_call>", "</dots_function_call>")
+
+MINICPM5 = Grammar(
+    (
+        Call(
+            Named(
+                Attributes(),
+                Params(KeyAttribute(("<param",)), close=("</param>",), end=("</function>",), cdata=True),
+            ),
+            open=("<function ",),
+            close=("</function>",),
+        ),
+    )
+)
+
+STEP3 = Grammar(
+    (
+        Call(
+            Named(
+                Attributes(),
+                Params(
+                    KeyAttribute(("<steptml:parameter",)),
+                    close=("</steptml:parameter>",),
+                    end=("</steptml:invoke>", "<｜tool_call_end｜>"),
+                ),
+            ),
+            open=(f"<｜tool_call_begin｜>{GAP}function{GAP}<｜tool_sep｜>{GAP}<steptml:invoke",),
+            close=(f"</steptml:invoke>{GAP}<｜tool_call_end｜>", "</steptml:invoke>", "<｜tool_call_end｜>"),
+        ),
+    ),
+    begin=("<｜tool_calls_begin｜>",),
+    end=("<｜tool_calls_end｜>",),
+    drop=("<｜tool_calls_end｜>",),
+)
+
+
+def _dsml(prefix: str, *blocks: str) -> Grammar:
+    """Elements whose names carry ``prefix``; ``blocks`` are the names of the wrapper. The blank line in front of the
+    wrapper belongs to the format."""
+    tags = [f"{prefix}{GAP}{block}>" for block in blocks]
+    params = Params(
+        KeyAttribute((f"<{prefix}{GAP}parameter",), text=("string", "true")),
+        close=(f"</{prefix}{GAP}parameter>",),
+        end=(f"</{prefix}{GAP}invoke>", *(f"</{tag}" for tag in tags)),
+        json=True,
+        drop=(END_OF_SENTENCE,),
+    )
+    call = Call(Named(Attributes(), params), open=(f"<{prefix}{GAP}invoke",), close=(f"</{prefix}{GAP}invoke>",))
+    return Grammar(
+        (call,),
+        begin=tuple(blank + "<" + tag for tag in tags for blank in ("", "\n\n")),
+        end=tuple("</" + tag for tag in tags),
+        wrapped=True,
+        drop=(END_OF_SENTENCE,),
+    )
+
+
+DEEPSEEK32 = _dsml("｜DSML｜", "function_calls")
+DEEPSEEK_V4 = _dsml("｜DSML｜", "tool_calls", "calls", "toolcalls", "tool")
+GIGACHAT35 = _dsml("｜GCML｜", "tool_calls")
+
+
+def _pairs(
+    call: str, *, end: str = "", begin: tuple[str, ...] = (), close: tuple[str, ...] = (), verbatim: bool = False
+) -> Grammar:
+    """``<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>``; line ends between them are
+    optional."""
+    closer = "</" + call.removeprefix("<")
+    params = Params(
+        KeyElement((f"<arg_key{end}>",), (f"</arg_key{end}>",), (f"<arg_value{end}>",)),
+        close=(f"</arg_value{end}>",),
+        end=(closer,),
+        verbatim=verbatim,
+    )
+    name = Bare(ends=("\n", "\\n", f"<tool_sep{end}>"), kept=(f"<arg_key{end}>", closer))
+    return Grammar((Call(Named(name, params), open=(call,), close=(closer,)),), begin=begin, end=close)
+
+
+GLM = _pairs("<tool_call>")
+IQUEST = _pairs("<iquest_tool_call>", verbatim=True)
+# Tokens of these may carry a suffix after a colon.
+HY_V3 = _pairs(f"<tool_call{WORD}>", end=WORD, begin=(f"<tool_calls{WORD}>",), close=(f"</tool_calls{WORD}>",))
+
+
+def _unescape(text: str) -> str:
+    return text.replace("&quot;", '"').replace("&amp;", "&")
+
+
+def _tag(kind: str, name: str) -> str:
+    return f"<|{kind}|>{GAP}{name}{GAP}<|sep|>"
+
+
+KIMI_K3 = Grammar(
+    (
+        Call(
+            Named(
+                Attributes("tool", "<|sep|>", _unescape),
+                Params(
+                    KeyAttribute(
+                        (f"<|open|>{GAP}argument",), "key", "<|sep|>", text=("type", "string"), unescape=_unescape
+                    ),
+                    close=(_tag("close", "argument"),),
+                    end=(_tag("close", "call"), _tag("close", "tools")),
+                ),
+            ),
+            open=(f"<|open|>{GAP}call",),
+            close=(_tag("close", "call"),),
+        ),
+    ),
+    begin=(_tag("open", "tools"),),
+    end=(_tag("close", "tools"),),
+    wrapped=True,
+    drop=(
+        *(_tag(kind, name) for kind in ("open", "close") for name in ("response", "message")),
+        _tag("close", "think"),
+        "<|end_of_msg|>",
+    ),
+)

@@ -1,0 +1,149 @@
+"""Calls through everything but the processes: OpenAI's client, Sanic, the real services, gRPC, the mock engine."""
+
+import asyncio
+import io
+import json
+import zipfile
+from contextlib import asynccontextmanager
+
+import msgspec
+import openai
+import pytest
+
+from smg._native.region import STATUS, Region
+from smg.config.settings import ModelSettings, Settings
+from smg.engine_server.mock import MockEngine, Script
+from smg.engine_server.mock import tokenizer as mock
+from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
+from smg.pipeline import services as pipeline
+from tests.api.serving import serving, until
+from tests.parsing.runs import STANDARD
+from tests.parsing.writers import WRITERS
+
+HI = [{"role": "user", "content": "hi"}]
+CALLS = [("get_weather", {"city": "Oslo", "days": 3}), ("ping", {})]
+TOOLS = [{"type": "function", "function": {"name": tool.name, "parameters": tool.parameters}} for tool in STANDARD]
+
+
+@asynccontextmanager
+async def gateway(tmp_path, script, **parsers):
+    """A client of a gateway with one mock engine that says ``script``."""
+    zipfile.ZipFile(io.BytesIO(mock.archive(4096))).extractall(tmp_path)
+    async with MockEngine() as engine:
+        engine.script = script
+        region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
+        worker = WorkerRecord("w0", 0, engine.url, runtime="vllm", models=["mock"])
+        model = ModelRecord("mock", tokenizer_dir=str(tmp_path), tokenizer_key="k", eos_ids=[mock.EOS])
+        region.publish(msgspec.msgpack.encode(FleetSnapshot(1, [worker], [model])))
+        region.worker_set(0, STATUS, STATUS_CODES["ready"])
+        built = pipeline.build(Settings(model=ModelSettings(**parsers)), region, 1)
+        watch = asyncio.create_task(built.watch())
+        await until(lambda: built.texts.ready(model))
+        async with (
+            serving(built) as url,
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        ):
+            yield client
+        watch.cancel()
+        await built.close()
+
+
+async def ask(client, **fields):
+    """(reasoning, content, calls, finish reason), asked for whole and as a stream, which must agree."""
+    fields = {"model": "mock", "messages": HI, "tools": TOOLS} | fields
+    choice = (await client.chat.completions.create(**fields)).choices[0]
+    message = choice.message
+    calls = [(one.function.name, one.function.arguments) for one in message.tool_calls or []]
+    reasoning = getattr(message, "reasoning_content", None) or ""
+    whole = (reasoning, message.content or "", calls, choice.finish_reason)
+    ids = [one.id for one in message.tool_calls or []]
+    assert len(set(ids)) == len(ids)
+    assert await _streamed(client, fields) == whole
+    return whole
+
+
+async def _streamed(client, fields):
+    reasoning, content, reason = "", "", None
+    calls: list[list[str]] = []
+    async for chunk in await client.chat.completions.create(stream=True, **fields):
+        for choice in chunk.choices:
+            reasoning += getattr(choice.delta, "reasoning_content", None) or ""
+            content += choice.delta.content or ""
+            reason = choice.finish_reason or reason
+            for delta in choice.delta.tool_calls or []:
+                if delta.id is not None:
+                    assert delta.index == len(calls)
+                    calls.append([delta.function.name, ""])
+                calls[delta.index][1] += delta.function.arguments or ""
+    return reasoning, content, [(name, arguments) for name, arguments in calls], reason
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["qwen", "mistral", "llama", "pythonic", "deepseek31", "deepseek32", "glm45_moe", "kimik2", "qwen_xml",
+     "minimax_m2", "cohere", "gemma4"],
+)  # fmt: skip
+@pytest.mark.parametrize("split", ["word", "byte"])
+async def test_streamed_and_buffered_calls_agree(tmp_path, family, split):
+    before = "" if family == "llama" else "Well. "
+    script = Script.text(before + WRITERS[family](CALLS), split=split, per_chunk=3)
+    async with gateway(tmp_path, script, tool_call_parser=family) as client:
+        reasoning, content, calls, reason = await ask(client)
+    assert [(name, json.loads(arguments)) for name, arguments in calls] == CALLS
+    assert (reasoning, content, reason) == ("", before, "tool_calls")
+
+
+async def test_OA_08_reasoning_and_a_call(tmp_path):
+    script = Script.text("<think>I look it up.</think>\n" + WRITERS["qwen"](CALLS))
+    async with gateway(tmp_path, script, tool_call_parser="hermes", reasoning_parser="qwen3") as client:
+        reasoning, content, calls, reason = await ask(client)
+    assert (reasoning, content, len(calls), reason) == ("I look it up.", "", 2, "tool_calls")
+
+
+async def test_OA_05_the_token_limit_inside_a_call(tmp_path):
+    text = '<tool_call>\n{"name": "run", "arguments": {"cmd": "list every file'
+    async with gateway(tmp_path, Script.text(text, eos=False, finish="length"), tool_call_parser="hermes") as client:
+        assert await ask(client) == ("", "", [("run", '{"cmd": "list every file')], "length")
+
+
+@pytest.mark.parametrize(
+    ("fields", "count", "content", "reason"),
+    [
+        ({}, 2, "", "tool_calls"),
+        ({"parallel_tool_calls": False}, 1, "", "tool_calls"),
+        ({"tool_choice": "required"}, 2, "", "tool_calls"),
+        ({"tool_choice": {"type": "function", "function": {"name": "get_weather"}}}, 2, "", "tool_calls"),
+        ({"tool_choice": "none"}, 0, None, "stop"),
+    ],
+)
+async def test_OA_09_tool_choice(tmp_path, fields, count, content, reason):
+    text = WRITERS["qwen"](CALLS)
+    async with gateway(tmp_path, Script.text(text), tool_call_parser="qwen") as client:
+        _, said, calls, finish = await ask(client, **fields)
+    assert (len(calls), said, finish) == (count, text if content is None else content, reason)
+
+
+async def test_OA_09_none_without_tools(tmp_path):
+    async with gateway(tmp_path, Script.text("fine"), tool_call_parser="qwen") as client:
+        assert await ask(client, tools=openai.omit, tool_choice="none") == ("", "fine", [], "stop")
+
+
+async def test_OA_06_logprobs_of_all_tokens(tmp_path):
+    script = Script.text("<think>a</think>" + WRITERS["qwen"](CALLS) + " done")
+    tokens = [*script.tokens]
+    async with gateway(tmp_path, script, tool_call_parser="qwen", reasoning_parser="qwen3") as client:
+        fields = {"model": "mock", "messages": HI, "tools": TOOLS, "logprobs": True}
+        whole = await client.chat.completions.create(**fields)
+        entries = []
+        async for chunk in await client.chat.completions.create(stream=True, **fields):
+            for choice in chunk.choices:
+                entries += choice.logprobs.content if choice.logprobs else []
+    assert len(whole.choices[0].logprobs.content) == len(entries) == len(tokens)
+    assert b"".join(bytes(entry.bytes) for entry in entries).decode() == mock.decode_ids(tokens)
+
+
+async def test_a_stop_string_in_a_call_closes_nothing(tmp_path):
+    text = "<tool_call>\n<function=run>\n<parameter=cmd>\nls\n</parameter>\nSTOP</function>\n</tool_call>"
+    async with gateway(tmp_path, Script.text(text), tool_call_parser="qwen_xml") as client:
+        _, _, calls, reason = await ask(client, stop=["STOP"])
+    assert (calls, reason) == ([("run", '{"cmd": "ls"')], "tool_calls")
