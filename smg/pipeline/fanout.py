@@ -16,6 +16,7 @@ from smg.core.events import Event, Failure, Usage
 from smg.core.request import GenerationRequest
 from smg.core.stream import Decoder, Sink
 from smg.pipeline.generation import Generation, Templates
+from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.services import Services
 from smg.routing.admission import AdmissionLease
 
@@ -53,6 +54,7 @@ class Fanout:
     def __init__(self, services: Services, ctx: RequestContext, request: GenerationRequest) -> None:
         self._services = services
         self._ctx = ctx
+        self._interrupt = Interrupt(ctx)
         self._parts = [
             Generation(services, ctx, _part(request, number), number * request.n)
             for number in range(len(request.prompts))
@@ -105,7 +107,7 @@ class Fanout:
                 await part.prepare()
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
-            self._admitted = await self._services.admission.acquire(self._ctx)
+            self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))
             await _together(part.dispatch() for part in self._parts)
         except BaseException as error:
             await self.aclose("error" if isinstance(error, GatewayError) else "client_disconnect")
@@ -164,6 +166,7 @@ class Fanout:
         """
         if self._failed and reason == "stop":
             reason = "error"
+        self._interrupt.close()
         pulls, self._pulls = list(self._pulls), {}
         for task in pulls:
             task.cancel()

@@ -155,7 +155,7 @@ class Generation:
         self.usage = Usage(prompt_tokens=len(prepared.ids))
 
     async def _admit(self) -> None:
-        self._admitted = await self._services.admission.acquire(self._ctx)
+        self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))
 
     async def _dispatch(self) -> None:
         request, plan = self._request, self._known
