@@ -55,6 +55,7 @@ class _Plan(msgspec.Struct):
 
     model: ModelRecord
     text: TextModel
+    decoder: Decoder
     prepared: Prepared
     limits: Limits
     stops: Stops
@@ -108,7 +109,7 @@ class Generation:
     @property
     def decoder(self) -> Decoder:
         """Id to bytes table of the model, known after ``prepare``."""
-        return self._known.text.tokenizer.decoder
+        return self._known.decoder
 
     async def start(self) -> None:
         """Resolve, prepare, admit, select, open, and wait for the first batch.
@@ -147,11 +148,13 @@ class Generation:
         self._facts.model(model.id)
         refuse_media(request)
         text = await self._interrupt.run(loaded(self._services.texts, model))
+        decoder = text.tokenizer.decoder
         if request.suffix is not None and request.prompt_text is not None:
             request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
         prepared = await self._interrupt.run(prepare(text, request))
         limits = fit(model, request.limits, len(prepared.ids))
-        self._plan = _Plan(model, text, prepared, limits, share_out(request.stop, model.eos_ids, text.tokenizer))
+        stops = share_out(request.stop, model.eos_ids, text.tokenizer)
+        self._plan = _Plan(model, text, decoder, prepared, limits, stops)
         self.usage = Usage(prompt_tokens=len(prepared.ids))
 
     async def _admit(self) -> None:
