@@ -56,6 +56,7 @@ class Fanout:
     def __init__(self, services: Services, ctx: RequestContext, request: GenerationRequest) -> None:
         self._services = services
         self._ctx = ctx
+        self._interrupt = Interrupt(ctx)
         self._parts = [
             Generation(services, ctx, _part(request, number), number * request.n)
             for number in range(len(request.prompts))
@@ -108,19 +109,11 @@ class Fanout:
                 await part.prepare()
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
-            await self._admit()
+            self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))
             await _together(part.dispatch() for part in self._parts)
         except BaseException as error:
             await self.aclose("error" if isinstance(error, GatewayError) else "client_disconnect")
             raise
-
-    async def _admit(self) -> None:
-        """Wait for a place in flight: one for all prompts, as it is one request."""
-        waiting = Interrupt(self._ctx)
-        try:
-            self._admitted = await waiting.run(self._services.admission.acquire(self._ctx))
-        finally:
-            waiting.close()
 
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """As ``Generation.direct``, for all generations or none: they are alike."""
@@ -175,6 +168,7 @@ class Fanout:
         """
         if self._failed and reason == "stop":
             reason = "error"
+        self._interrupt.close()
         pulls, self._pulls = list(self._pulls), {}
         for task in pulls:
             task.cancel()
