@@ -13,6 +13,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from smg._native.buffer cimport Buffer, buffer_append, buffer_clear
@@ -114,6 +115,7 @@ cdef bint _on_batch(void *consumer) noexcept nogil:
 cdef bint _send(Pump *pump) noexcept nogil:
     """Send the events as one chunk; False when the socket has not taken all of it, or is not ours."""
     cdef char[CHUNK_HEAD] head
+    cdef const char *tail = b"\r\n"
     cdef iovec[3] parts
     cdef msghdr message
     cdef timespec now
@@ -124,8 +126,9 @@ cdef bint _send(Pump *pump) noexcept nogil:
         return False
     parts[0].iov_base, parts[0].iov_len = <void *>head, <size_t>snprintf(head, CHUNK_HEAD, "%zx\r\n", pump.events.size)
     parts[1].iov_base, parts[1].iov_len = <void *>pump.events.data, <size_t>pump.events.size
-    parts[2].iov_base, parts[2].iov_len = <void *>b"\r\n", 2
-    message = msghdr(msg_iov=parts, msg_iovlen=3)
+    parts[2].iov_base, parts[2].iov_len = <void *>tail, 2
+    memset(&message, 0, sizeof(message))
+    message.msg_iov, message.msg_iovlen = parts, 3
     taken = sendmsg(pump.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
     while taken < 0 and errno == EINTR:
         taken = sendmsg(pump.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)

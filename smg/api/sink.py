@@ -21,8 +21,8 @@ class ResponseSink:
     ``headers`` is asked when they are sent, because some are only known then. ``started`` is True from that moment on:
     errors can't change the status any more.
 
-    It may lend its socket to a native source (``core.stream.SocketSink``), to one at a time, and takes it back before it
-    sends anything itself.
+    It may lend its socket to a native source (``core.stream.SocketSink``), to one at a time, and takes it back before
+    it sends anything itself.
     """
 
     def __init__(self, request: Request, content_type: str, headers: Callable[[], Mapping[str, str]]) -> None:

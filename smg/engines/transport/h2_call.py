@@ -4,8 +4,8 @@ The connection collects a call's messages natively and wakes it once per readabl
 engine is granted no more until ``read`` is called again (the stream's window goes back then), so a reader that does not
 come stalls its own stream and no other.
 
-With ``feed_rows`` the plain chunks of a call go to rows of a table while ``read`` waits, and wake it only when they have
-to (``smg._native.stream_feed``).
+With ``feed_rows`` the plain chunks of a call go to rows of a table while ``read`` waits, and wake it only when they
+have to (``smg._native.stream_feed``).
 """
 
 import asyncio
