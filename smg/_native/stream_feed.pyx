@@ -210,7 +210,8 @@ cdef class StreamFeed:
         self.pump.open = self.pump.collection.records.size == 0
         for index in range(self.pump.count):
             # Python may have fed the row meanwhile.
-            self.pump.lanes[index].told = self.pump.lanes[index].row.taken.size
+            if not self.pump.lanes[index].fed:
+                self.pump.lanes[index].told = self.pump.lanes[index].row.taken.size
         self.arm()
         return self.pump.fd >= 0 or not self.has_socket
 
