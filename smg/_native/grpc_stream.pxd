@@ -2,9 +2,10 @@
 
 The seam for native consumers is ``Consumer``: a connection calls ``on_message`` once per whole message, without the GIL,
 while it works through what a read brought. The two consumers of this module collect for Python (``collect_messages``,
-``collect_tokens``); one that feeds rows of a table directly would be a third, given to ``Stream.attach``. It answers
+``collect_tokens``); ``stream_feed`` has the one that feeds rows of a table, given to ``Stream.attach``. It answers
 with a ``Delivery``: TAKEN gives the message's bytes back to the stream's window at once, HELD keeps them charged until
-``stream_release``, so that an engine stops sending to a row whose client has stopped reading.
+``stream_release``, so that an engine stops sending to a row whose client has stopped reading. After each read
+``on_batch`` is called where messages came, if the consumer has one; it tells whether Python has to look at the stream.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -17,10 +18,13 @@ cdef enum Delivery:
     NO_ROOM = -1
 
 ctypedef int (*message_fn)(void *row, const uint8_t *message, size_t size) noexcept nogil
+ctypedef bint (*batch_fn)(void *row) noexcept nogil
 
 
 cdef struct Consumer:
     message_fn on_message
+    # NULL: Python looks at every batch.
+    batch_fn on_batch
     void *row
 
 
@@ -72,6 +76,8 @@ cdef struct StreamState:
 
 
 cdef void stream_release(StreamState *state, int64_t count) noexcept nogil
+cdef int collect_messages(void *row, const uint8_t *message, size_t size) noexcept nogil
+cdef int collect_tokens(void *row, const uint8_t *message, size_t size) noexcept nogil
 cdef uint32_t stream_data(StreamState *state, const uint8_t *data, size_t size, const char **reason) noexcept nogil
 
 
@@ -87,7 +93,9 @@ cdef class Stream:
     cdef readonly object owner
     cdef readonly bytes headers
     cdef Collection collection
+    # What the consumer's ``row`` belongs to.
+    cdef object feed
     # Bytes of messages handed out by the last ``collected``, still held.
     cdef int64_t taken
-    cdef void attach(self, message_fn on_message, void *row) noexcept
+    cdef void attach(self, message_fn on_message, batch_fn on_batch, void *row, object feed) noexcept
     cdef list collected(self)

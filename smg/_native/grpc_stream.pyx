@@ -194,7 +194,7 @@ cdef class Stream:
         self.headers = headers
         self.state.owner = <void *>self
         self.state.largest = largest
-        self.attach(collect_tokens if tokens else collect_messages, <void *>&self.collection)
+        self.attach(collect_tokens if tokens else collect_messages, NULL, <void *>&self.collection, None)
         prefix[0] = 0
         prefix[1], prefix[2], prefix[3], prefix[4] = size >> 24, size >> 16 & 0xFF, size >> 8 & 0xFF, size & 0xFF
         if not buffer_append(&self.state.body, prefix, PREFIX):
@@ -237,10 +237,10 @@ cdef class Stream:
         """Drop what has been collected: nobody will take it."""
         _clear(&self.collection, 0)
 
-    cdef void attach(self, message_fn on_message, void *row) noexcept:
-        """Send further messages to this consumer; ``row`` must outlive the stream's place on its connection."""
-        self.state.consumer.on_message = on_message
-        self.state.consumer.row = row
+    cdef void attach(self, message_fn on_message, batch_fn on_batch, void *row, object feed) noexcept:
+        """Send further messages to this consumer; ``row`` lives as long as ``feed``, which the stream keeps alive."""
+        self.state.consumer = Consumer(on_message, on_batch, row)
+        self.feed = feed
 
     cdef list collected(self):
         """Empty the collection into Tokens and bytes, in order.

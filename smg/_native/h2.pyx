@@ -121,6 +121,7 @@ cdef class Connection(Streams):
                 if count > 0:
                     self.input.size += <size_t>count
                     self.take_in()
+                    self.settle_batches()
                 elif count < 0:
                     fault = errno
         if fault and fault != EAGAIN and fault != EINTR:
@@ -140,6 +141,7 @@ cdef class Connection(Streams):
                 if not buffer_append(&self.input, &data[used], size - used):
                     self.fail(INTERNAL_ERROR, "no memory for input")
                 self.take_in()
+            self.settle_batches()
         self.admit()
 
     def take_headers(self):

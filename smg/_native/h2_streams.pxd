@@ -29,6 +29,7 @@ cdef class Streams(Output):
     cdef void unlink(self, StreamState *state) noexcept nogil
     cdef bint wide(self) noexcept nogil
     cdef void wake(self, StreamState *state) noexcept nogil
+    cdef void settle_batches(self) noexcept nogil
     cdef void break_off(self, StreamState *state, uint32_t code, const char *reason) noexcept nogil
     cdef void return_window(self, StreamState *state) noexcept nogil
     cdef void admit(self)

@@ -209,6 +209,22 @@ cdef class Streams(Output):
         else:
             self.fail(INTERNAL_ERROR, "no memory for streams")
 
+    cdef void settle_batches(self) noexcept nogil:
+        """A read has been worked through: let consumers finish their batches, and keep for Python what needs it."""
+        cdef StreamState **place = <StreamState **>self.ready.data
+        cdef size_t count = self.ready.size // sizeof(StreamState *), index, kept = 0
+        cdef StreamState *state
+        cdef bint needed
+        for index in range(count):
+            state = place[index]
+            needed = state.consumer.on_batch is NULL or state.consumer.on_batch(state.consumer.row)
+            if needed or state.flags & (REMOTE_CLOSED | BROKEN):
+                place[kept] = state
+                kept += 1
+            else:
+                state.flags &= ~<uint32_t>READY
+        self.ready.size = kept * sizeof(StreamState *)
+
     cdef void break_off(self, StreamState *state, uint32_t code, const char *reason) noexcept nogil:
         """Reset a stream that the peer has made a mistake on."""
         state.flags |= BROKEN

@@ -7,6 +7,9 @@ from sanic import Request
 from sanic.exceptions import RequestCancelled
 from sanic.response import BaseHTTPResponse
 
+from smg.api.direct_socket import DirectSocket
+from smg.core.stream import Feeder
+
 # Above this many unsent bytes ``write`` asks for a drain. Sanic's own mark for its transport is as high, so that one
 # answer holds about twice this at most, whatever its client does.
 HIGH_WATER = 64 << 10
@@ -17,6 +20,9 @@ class ResponseSink:
 
     ``headers`` is asked when they are sent, because some are only known then. ``started`` is True from that moment on:
     errors can't change the status any more.
+
+    It may lend its socket to a native source (``core.stream.SocketSink``), to one at a time, and takes it back before
+    it sends anything itself.
     """
 
     def __init__(self, request: Request, content_type: str, headers: Callable[[], Mapping[str, str]]) -> None:
@@ -28,7 +34,14 @@ class ResponseSink:
         self._parts: list[bytes] = []
         self._size = 0
         self._lock = asyncio.Lock()
-        self.last_sent = asyncio.get_running_loop().time()
+        self._socket: DirectSocket | None = None
+        self._feeder: Feeder | None = None
+        self._last_sent = asyncio.get_running_loop().time()
+
+    @property
+    def last_sent(self) -> float:
+        """When bytes were last sent, in seconds of the event loop's clock, which is the monotonic one."""
+        return self._last_sent if self._feeder is None else max(self._last_sent, self._feeder.last_sent)
 
     @property
     def busy(self) -> bool:
@@ -51,8 +64,36 @@ class ResponseSink:
         """Send what was written and end the body. Raises ConnectionError."""
         await self._send(end=True)
 
+    def lend(self, feeder: Feeder) -> int:
+        """See ``core.stream.SocketSink``."""
+        if not self.started or self._parts or self.busy or self._feeder is not None:
+            return -1
+        if self._socket is None:
+            self._socket = DirectSocket(self._request)
+        descriptor = self._socket.descriptor()
+        if descriptor >= 0:
+            self._feeder = feeder
+        return descriptor
+
+    def give_back(self, rest: bytes) -> None:
+        """See ``core.stream.SocketSink``."""
+        if self._feeder is not None:
+            self._last_sent = self.last_sent
+            self._feeder = None
+        if rest and self._socket is not None:
+            self._socket.write(rest)
+
+    def close(self) -> None:
+        """Let go of the socket; nothing is written any more. Idempotent."""
+        if self._feeder is not None:
+            self._feeder.disarm()
+        if self._socket is not None:
+            self._socket.close()
+
     async def _send(self, *, end: bool) -> None:
         async with self._lock:
+            if self._feeder is not None:
+                self._feeder.disarm()
             data = b"".join(self._parts)
             self._parts.clear()
             self._size = 0
@@ -65,4 +106,4 @@ class ResponseSink:
                 await self._response.send(data, end_stream=end)
             except RequestCancelled:
                 raise ConnectionResetError("the client has closed the connection") from None
-            self.last_sent = asyncio.get_running_loop().time()
+            self._last_sent = asyncio.get_running_loop().time()

@@ -81,6 +81,7 @@ class Stream:
         finally:
             keepalive.stop()
             self._interrupt.close()
+            self._sink.close()
 
     async def _start(self, keepalive: KeepAlive) -> bool:
         """Wait for the first batch; False when that failed after a keep-alive had already begun the answer."""

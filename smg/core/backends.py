@@ -14,6 +14,7 @@ from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.events import Event
 from smg.core.request import Constraint, GenerationRequest, Limits, Logprobs, Sampling
+from smg.core.stream import StreamTable
 
 BackendKind: TypeAlias = Literal["tokens", "events", "raw"]
 
@@ -57,6 +58,19 @@ class Source(Protocol):
 
     async def cancel(self, reason: str) -> None:
         """Stop the generation on the engine (transport cancel, then Abort). Idempotent, never raises."""
+        ...
+
+
+@runtime_checkable
+class RowSource(Source, Protocol):
+    """A Source that may feed rows by itself, without Python per token (DESIGN 6, the pump)."""
+
+    def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
+        """Feed the choices' further ids to ``rows`` of ``table`` while ``next`` is awaited; False: it can't.
+
+        Rows are fed as by ``table.feed``. ``next`` then returns when there is something to decide, or something in the
+        rows' sink to send; its batches have no ids that were fed.
+        """
         ...
 
 

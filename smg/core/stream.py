@@ -55,6 +55,31 @@ class Sink(Protocol):
         ...
 
 
+class Feeder(Protocol):
+    """Writes to a client's socket that a ``SocketSink`` has lent it."""
+
+    @property
+    def last_sent(self) -> float:
+        """When the socket last took bytes, in seconds of the monotonic clock (0.0: never)."""
+        ...
+
+    def disarm(self) -> None:
+        """Write no more and give the socket back at once. Idempotent."""
+        ...
+
+
+class SocketSink(Sink, Protocol):
+    """A sink that lends its socket, so that a native source can write HTTP chunks to it."""
+
+    def lend(self, feeder: Feeder) -> int:
+        """Return a descriptor for whole chunks, valid until ``give_back``, or -1: not now, use ``write``."""
+        ...
+
+    def give_back(self, rest: bytes) -> None:
+        """Take the socket back, with the end of a chunk that it has taken only the beginning of (mostly empty)."""
+        ...
+
+
 class Decoder(Protocol):
     """Id to bytes table of one tokenizer. ``token_bytes`` of a special token is its text's UTF-8.
 

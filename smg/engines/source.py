@@ -12,8 +12,9 @@ from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.core.stream import StreamTable
 from smg.engines.base import Decoder
-from smg.engines.transport.base import Call, Item, TokenCall
+from smg.engines.transport.base import Call, Item, RowCall, TokenCall
 
 log = logging.getLogger("smg.engines")
 
@@ -91,6 +92,11 @@ class GrpcSource:
             batches = self._take(messages)
             if batches:
                 return batches
+
+    def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
+        """See ``core.backends.RowSource``."""
+        # A call that reads tokens is only made where all that chunks have is ids.
+        return not self._over and isinstance(self._call, RowCall) and self._call.feed_rows(table, rows)
 
     async def cancel(self, reason: str) -> None:
         self._stop(reason)

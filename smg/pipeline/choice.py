@@ -68,6 +68,11 @@ class Choice:
         return self._chain.plain
 
     @property
+    def row(self) -> int | None:
+        """Handle of the choice's row; None once it is closed, and where the output is thrown away."""
+        return None if self._silent else self._row
+
+    @property
     def runs_on(self) -> bool:
         """True when the choice is over but the engine goes on with it, not knowing what stopped it."""
         return self.over and not self.ended and (self._unknown_stop or self.overrun)

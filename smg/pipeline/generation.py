@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from smg.core.backends import EngineRequest
+from smg.core.backends import EngineRequest, RowSource
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -186,6 +186,8 @@ class Generation:
         self._running = await dispatcher.run(query, engine_request)
         self._facts.first_token()
         self._open(plan)
+        if not request.stream:
+            self._let_feed()
         # Some dialects begin an answer with the prompt's counts.
         self._cached = max((batch.cached_tokens for batch in self._running.first), default=0)
         self._count()
@@ -233,7 +235,15 @@ class Generation:
             assert template is not None
             choice.direct(sink, template, encoder.counter)
         self._direct = True
+        self._let_feed()
         return True
+
+    def _let_feed(self) -> None:
+        """Let the source feed the rows by itself, if it can, where nobody waits for their text in between."""
+        assert self._running is not None
+        rows = [choice.row for choice in self._choices if choice.row is not None]
+        if len(rows) == len(self._choices) and isinstance(self._running.source, RowSource):
+            self._running.source.feed_rows(self._services.table, rows)
 
     def __aiter__(self) -> "Generation":
         return self

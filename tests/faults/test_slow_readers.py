@@ -74,12 +74,13 @@ async def engine() -> AsyncIterator[MockEngine]:
     await engine.stop()
 
 
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-async def test_ME_01_clients_that_do_not_read(tls, engine, tmp_path):
-    flags = []
+async def test_ME_01_clients_that_do_not_read(tls, transport, engine, tmp_path):
+    flags = ["--engine-transport", transport]
     if tls:
         files = self_signed(tmp_path)
-        flags = ["--tls-cert-path", files["tls_cert_path"], "--tls-key-path", files["tls_key_path"]]
+        flags += ["--tls-cert-path", files["tls_cert_path"], "--tls-key-path", files["tls_key_path"]]
     configured = settings(tmp_path / "state", "--worker-urls", engine.url, *flags)
     manager = running(configured)
     gateway = await asyncio.to_thread(manager.__enter__)

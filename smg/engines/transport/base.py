@@ -6,6 +6,8 @@ A transport may also read the hot messages of a token stream itself (``TokenTran
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from smg.core.stream import StreamTable
+
 
 class Call(Protocol):
     """One running server-streaming call."""
@@ -51,6 +53,18 @@ class TokenCall(Protocol):
     async def read(self) -> Sequence[Item]: ...
 
     def cancel(self) -> None: ...
+
+
+@runtime_checkable
+class RowCall(TokenCall, Protocol):
+    """A ``TokenCall`` that can feed rows of a table itself."""
+
+    def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
+        """From the next ``read`` on, while it waits, feed plain chunks of choice ``i`` to ``rows[i]``; False: it can't.
+
+        What is fed is not returned: ``read`` tells of it by Tokens without ids, and only when Python is needed.
+        """
+        ...
 
 
 class Transport(Protocol):

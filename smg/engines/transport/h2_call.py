@@ -3,14 +3,21 @@
 The connection collects a call's messages natively and wakes it once per readable batch; ``read`` takes them all. The
 engine is granted no more until ``read`` is called again (the stream's window goes back then), so a reader that does not
 come stalls its own stream and no other.
+
+With ``feed_rows`` the plain chunks of a call go to rows of a table while ``read`` waits, and wake it only when they
+have to (``smg._native.stream_feed``).
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from smg._native.grpc_stream import Stream
+from smg._native import stream_table
+from smg._native.grpc_stream import Stream, Tokens
 from smg._native.h2 import Connection
+from smg._native.stream_feed import StreamFeed
 from smg.core.errors import GatewayError
+from smg.core.stream import StreamTable
 from smg.engines.transport.errors import RpcError
 from smg.engines.transport.h2_headers import Headers, Status, answer_status, final_status, informational, reset_status
 
@@ -45,6 +52,7 @@ class H2Call(Generic[Item]):
         self._over = False
         self._error: RpcError | None = None
         self._arrived: asyncio.Future[None] | None = None
+        self._feed: StreamFeed | None = None
         self._loop = asyncio.get_running_loop()
         self._timer = None if timeout is None else self._loop.call_later(timeout, self._expire)
 
@@ -56,21 +64,46 @@ class H2Call(Generic[Item]):
         carrier.native.open(self._stream)
         carrier.flush_soon()
 
+    def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
+        """See ``RowCall``; for a call with ``tokens`` that was answered."""
+        if self._over or not self._tokens or not self._answered or not isinstance(table, stream_table.StreamTable):
+            return False
+        if StreamFeed.feeds(table, rows):
+            self._feed = StreamFeed(self._stream, table, rows)
+        return self._feed is not None
+
     async def read(self) -> list[Item]:
+        notes: list[Tokens] = []
         while True:
             if self._cancelled:
                 raise GatewayError("client_disconnected", "the generation was cancelled")
             items = self._carrier.native.take(self._stream)
             self._carrier.flush_soon()
-            if items:
-                return cast("list[Item]", items)
+            if items or notes:
+                return cast("list[Item]", [*notes, *items])
             if self._error is not None:
                 raise self._error
             if self._over:
                 return []
             if self._arrived is None or self._arrived.done():
                 self._arrived = self._loop.create_future()
-            await self._arrived
+            if self._feed is None:
+                await self._arrived
+            else:
+                notes = await self._fed(self._feed, self._arrived)
+
+    async def _fed(self, feed: StreamFeed, arrived: "asyncio.Future[None]") -> list[Tokens]:
+        """Let rows be fed until Python is needed; returns what tells of it."""
+        notes: list[Tokens] = []
+        try:
+            if not feed.resume():
+                # What Python has written last leaves at the end of this turn of the loop.
+                self._loop.call_soon(feed.arm)
+            await arrived
+        finally:
+            # Also when the reader was cancelled: what was fed belongs to the answer.
+            notes = feed.pause()
+        return notes
 
     def cancel(self) -> None:
         if self._over:
