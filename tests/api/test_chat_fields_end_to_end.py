@@ -1,10 +1,11 @@
 """What each field of a chat request does, at both ends: for the client, streamed and buffered, and at the engine."""
 
 import pytest
+from msgspec.structs import replace
 
 from smg.engine_server.mock import Script
 from smg.engine_server.mock import tokenizer as mock
-from smg.parsing.table import REASONING
+from smg.parsing.choose import choose
 from tests.api.conftest import idle, say
 from tests.api.serving import frames
 
@@ -199,7 +200,7 @@ class TestReasoning:
     @pytest.fixture(autouse=True)
     async def thinks(self, engines, monkeypatch):
         say(engines, self.SCRIPT)
-        monkeypatch.setattr("smg.parsing.table._reasoning_of", _base_format)
+        monkeypatch.setattr("smg.pipeline.generation.choose", _with_base)
 
     async def test_is_apart(self, ask):
         (choice,) = (await ask())[0].values()
@@ -221,8 +222,8 @@ class TestReasoning:
         assert "".join(row["token"] for row in rows) == "<think>first this</think>then that"
 
 
-def _base_format(model, template):
-    return next(row for row in REASONING if row.name == "base")
+def _with_base(settings, *rest):
+    return choose(replace(settings, reasoning_parser="base"), *rest)
 
 
 class TestUsage:
