@@ -16,7 +16,7 @@ _MILLION = 1_000_000
 
 async def poll(region: table.Region, worker: WorkerRecord, driver: GrpcDriver) -> None:
     """Ask one engine and write what it says; a failed poll leaves the last values (probes judge the engine)."""
-    if not driver.adapter.capabilities.loads:
+    if "loads" not in driver.adapter.capabilities:
         return
     try:
         ranks = await driver.loads()

@@ -23,9 +23,10 @@ from smg.pipeline.choice import Choice
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.limits import fit, refuse_media, with_defaults
+from smg.pipeline.limits import fit, must_generate, refuse_media, with_defaults
 from smg.pipeline.services import Services
 from smg.pipeline.stops import Stops, share_out
+from smg.routing import needs
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
 from smg.routing.models import resolve
@@ -96,6 +97,7 @@ class Generation:
             self._arm()
             self._model = resolve(self._services.view.snapshot(), self._request.model)
             self._facts.model(self._model.id)
+            must_generate(self._model)
             refuse_media(self._request)
             self._text = await self._load(self._model)
             prepared = await self._interrupt.run(prepare(self._text, self._request))
@@ -134,11 +136,21 @@ class Generation:
                 logprobs=request.logprobs,
                 constraint=request.constraint,
                 dp_rank=request.hints.dp_rank,
+                lora=request.lora,
+                require_reasoning=prepared.thinking is True,
+                vocab_size=model.vocab_size,
                 trace=self._ctx.trace.header() if self._ctx.trace else None,
             )
 
         self._admitted = await self._services.admission.acquire(self._ctx)
-        query = Query(model.id, prepared.ids, hints=request.hints, tokens=len(prepared.ids))
+        query = Query(
+            model.id,
+            prepared.ids,
+            hints=request.hints,
+            tokens=len(prepared.ids),
+            needs=needs.required(request),
+            wishes=needs.wished(request),
+        )
         dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
         self._running = await dispatcher.run(query, engine_request)
         self._facts.first_token()

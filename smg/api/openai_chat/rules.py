@@ -29,7 +29,7 @@ _RANGES: tuple[_Range, ...] = (
 )
 
 # Fields that would change the answer and that nothing here implements: refused instead of ignored.
-_UNSUPPORTED = ("lora_path", "return_hidden_states", "return_audio", "session_params")
+_UNSUPPORTED = ("return_hidden_states", "return_audio", "session_params")
 
 
 def check(body: ChatBody) -> None:
