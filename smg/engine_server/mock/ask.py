@@ -31,8 +31,8 @@ class Ask(msgspec.Struct, frozen=True):
 class Part(msgspec.Struct, frozen=True):
     """What one message tells of a choice: a chunk its new ids, the Complete what its contract repeats.
 
-    ``finish`` belongs to the Complete. ``prompt`` has the prompt's ids when the message is to bring their log probabilities. ``spec_tokens`` are accepted
-    and drafted ones.
+    ``finish`` belongs to the Complete. ``prompt`` has the prompt's ids when the message is to bring their log
+    probabilities. ``spec_tokens`` are accepted and drafted ones.
     """
 
     ask: Ask
