@@ -12,6 +12,7 @@ import msgspec
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from smg.core import clock
+from smg.engine_server import serve
 from smg.engine_server.mock.script import Script
 from smg.engine_server.mock.servicer import MockServicer, Recorded
 from smg.engine_server.mock.table import CONTRACTS
@@ -103,7 +104,7 @@ class MockEngine:
         """Listen and return the address. Raises RuntimeError when the port is taken."""
         if self._server is not None:
             raise RuntimeError("the mock engine is already running")
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)])
+        server = grpc.aio.server(options=serve.GRPC_OPTIONS)
         server.add_generic_rpc_handlers((self._servicer.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         self._port = server.add_insecure_port(f"{self._host}:{self._port}")
