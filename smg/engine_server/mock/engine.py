@@ -84,6 +84,15 @@ class MockEngine:
         return self._servicer.running
 
     @property
+    def connections(self) -> int:
+        """Open connections of clients."""
+        clients = set()
+        for connection in self._connections():
+            clients.add(connection.getpeername())
+            connection.close()
+        return len(clients)
+
+    @property
     def calls(self) -> Mapping[str, int]:
         """Calls per RPC since the script was set."""
         return self._servicer.calls
