@@ -234,6 +234,7 @@ class TestFailures:
             await driver.close()
         assert (error.code, error.worker_fault) == ("worker_stream_failed", True)
 
+    @only(["vllm", "sglang"])
     async def test_a_message_of_64_mib(self, contract, kit, ctx):
         answer = message_class(contract, "GenerateResponse")
         chunk, complete = answer(chunk={"token_ids": [7]}), answer(complete={"finish_reason": "stop"})

@@ -105,7 +105,7 @@ BARE = {
 }
 
 FULL = Sampling(
-    temperature=0.0,
+    temperature=0.75,
     top_p=0.5,
     top_k=40,
     min_p=0.25,
@@ -116,7 +116,7 @@ FULL = Sampling(
     logit_bias={3: -100.0, 9: 2.5},
 )
 COMMON = {
-    "temperature": 0.0,
+    "temperature": 0.75,
     "top_p": 0.5,
     "top_k": 40,
     "min_p": 0.25,
@@ -160,6 +160,13 @@ class TestSampling:
         # Strings are matched by the gateway; nobody is to need a tokenizer.
         assert "stop" not in message
         assert "stop" not in message[PARAMS[contract]]
+
+    @pytest.mark.parametrize("contract", NAMES)
+    def test_a_temperature_of_zero_is_greedy_and_no_default(self, contract):
+        params = getattr(sent(adapter(contract), request(sampling=Sampling(temperature=0.0))), PARAMS[contract])
+        assert params.temperature == 0.0
+        if contract != "sglang":  # there the field cannot tell unset from zero
+            assert params.HasField("temperature")
 
     @pytest.mark.parametrize("contract", having("min_tokens"))
     def test_a_minimum_of_tokens(self, contract):
