@@ -5,12 +5,13 @@ from contract to contract (the last delta, everything, nothing) and is never rea
 their ids.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.engines import logprobs, protobuf
+from smg.engines.transport.base import Tokens
 
 # Anything else is the engine's own way to say stop: unset, or a name newer than this table (repetition).
 _FINISHES: Mapping[str, str] = {"length": "length", "abort": "abort", "error": "error"}
@@ -33,6 +34,7 @@ class StreamDecoder:
         self._prompt = wanted is not None and wanted.prompt
         self._prompt_told: set[int] = set()
         self._cached: dict[int, int] = {}
+        self.plain: Callable[[Tokens], TokenBatch] | None = None
 
     def decode(self, message: bytes) -> list[TokenBatch]:
         """Decode one answer into one batch, or none when it has neither part. Raises ValueError for what is none."""

@@ -1,15 +1,16 @@
 """The five contracts for tests: a mock engine and a driver of each, and the parts in which they differ."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
-from smg.engine_server.mock import CONTRACTS, MockEngine
+from smg.engine_server.mock import CONTRACTS
 from smg.engines.base import Adapter
 from smg.engines.driver import GrpcDriver
 from smg.engines.table import ADAPTERS, adapter
+from smg.engines.transport.base import Transport
 from smg.engines.transport.grpcio import GrpcioTransport
 
 NAMES = list(ADAPTERS)
@@ -36,8 +37,10 @@ def sent(made: Adapter, request: Any) -> Any:
 
 
 @asynccontextmanager
-async def driver_to(engine: MockEngine, contract: str) -> AsyncIterator[GrpcDriver]:
-    driver = GrpcDriver(engine.url, adapter(contract), GrpcioTransport(engine.url))
+async def driver_to(
+    url: str, contract: str, transport: Callable[[str], Transport] = GrpcioTransport
+) -> AsyncIterator[GrpcDriver]:
+    driver = GrpcDriver(url, adapter(contract), transport(url))
     try:
         yield driver
     finally:

@@ -14,13 +14,21 @@ from smg.engine_server.mock import tokenizer as mock
 from smg.engine_server.mock.contracts.sglang import SECRET
 from smg.engines.admin import ProfileOptions
 from smg.engines.base import EngineLoad
-from smg.engines.driver import GrpcDriver
 from smg.engines.probe import detect
 from smg.engines.table import ADAPTERS, adapter
 from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.table import TRANSPORTS
 from tests.engines.contracts import NAMES, driver_to, having, lacking, message_class
 
 IDS = [10, 11, 12, 13]
+
+
+@pytest.fixture
+def transport(request):
+    return TRANSPORTS[getattr(request, "param", "grpcio")]
+
+
+over_all_transports = pytest.mark.parametrize("transport", list(TRANSPORTS), indirect=True)
 
 
 @pytest.fixture(params=NAMES)
@@ -35,8 +43,8 @@ async def engine(contract):
 
 
 @pytest.fixture
-async def driver(engine, contract):
-    async with driver_to(engine, contract) as driver:
+async def driver(engine, contract, transport):
+    async with driver_to(engine.url, contract, transport) as driver:
         yield driver
 
 
@@ -65,6 +73,7 @@ def test_there_is_a_mock_for_every_driver():
         assert make().service.full_name == adapter(name).service
 
 
+@over_all_transports
 class TestTokens:
     @pytest.mark.parametrize(
         "quirks",
@@ -84,7 +93,7 @@ class TestTokens:
         assert ids_of(batches) == [*IDS, EOS]
         assert ends_of(batches) == {0: "stop"}
         assert batches[-1].prompt_tokens == 3
-        assert engine.requests[0].state == "done"
+        await kit.eventually(lambda: engine.requests[0].state == "done")
         assert engine.aborted == []
 
     async def test_the_engine_takes_the_defaults_of_a_bare_request(self, driver, engine, ctx, kit):
@@ -190,6 +199,7 @@ class TestReports:
         assert end.matched_stop == (None if contract == "mlx" else "END")
 
 
+@over_all_transports
 class TestFailures:
     @pytest.mark.parametrize("finish", ["abort", "error"])
     async def test_an_engine_that_gives_up_has_failed(self, driver, engine, ctx, kit, finish):
@@ -224,18 +234,17 @@ class TestFailures:
         error = await fails(kit.drain(await driver.open(ctx, kit.request())))
         assert (error.status, error.worker_fault) == (422, False)
 
-    async def test_what_is_no_answer(self, contract, kit, ctx):
+    async def test_what_is_no_answer(self, contract, transport, kit, ctx):
         async def Generate(request, context):
             yield b"\xff\xff"
 
-        async with kit.serve(adapter(contract).service, Generate=Generate) as address:
-            driver = GrpcDriver(address, adapter(contract), GrpcioTransport(address))
+        serving = kit.serve(adapter(contract).service, Generate=Generate)
+        async with serving as address, driver_to(address, contract, transport) as driver:
             error = await fails(kit.drain(await driver.open(ctx, kit.request())))
-            await driver.close()
         assert (error.code, error.worker_fault) == ("worker_stream_failed", True)
 
     @only(["vllm", "sglang"])
-    async def test_a_message_of_64_mib(self, contract, kit, ctx):
+    async def test_a_message_of_64_mib(self, contract, transport, kit, ctx):
         answer = message_class(contract, "GenerateResponse")
         chunk, complete = answer(chunk={"token_ids": [7]}), answer(complete={"finish_reason": "stop"})
         # Field 1000, which no version knows, with 64 MiB: type and length, then the bytes.
@@ -245,13 +254,13 @@ class TestFailures:
             yield chunk.SerializeToString() + padding
             yield complete.SerializeToString()
 
-        async with kit.serve(adapter(contract).service, Generate=Generate) as address:
-            driver = GrpcDriver(address, adapter(contract), GrpcioTransport(address))
+        serving = kit.serve(adapter(contract).service, Generate=Generate)
+        async with serving as address, driver_to(address, contract, transport) as driver:
             batches = await kit.drain(await driver.open(ctx, kit.request()))
-            await driver.close()
         assert (ids_of(batches), ends_of(batches)) == ([7], {0: "stop"})
 
 
+@over_all_transports
 class TestCancellation:
     @pytest.fixture
     async def endless(self, engine):
@@ -306,7 +315,7 @@ class TestFacts:
 
     async def test_model_information(self, contract, kit):
         engine = MockEngine(contract=contract, model="org/m", context_length=4096, default_sampling={"top_k": 20})
-        async with engine, driver_to(engine, contract) as driver:
+        async with engine, driver_to(engine.url, contract) as driver:
             info = await driver.info()
         assert (info.model_id, info.model_path, info.context_length) == ("org/m", "org/m", 4096)
         assert (info.max_input_length, info.vocab_size, info.is_generation) == (4095, mock.VOCAB_SIZE, True)
@@ -317,7 +326,7 @@ class TestFacts:
     @only(["vllm", "sglang", "mlx", "tokenspeed"])
     async def test_an_engine_that_only_embeds(self, contract):
         engine = MockEngine(contract=contract, generates=False)
-        async with engine, driver_to(engine, contract) as driver:
+        async with engine, driver_to(engine.url, contract) as driver:
             assert not (await driver.info()).is_generation
 
     async def test_health(self, contract, driver, engine):

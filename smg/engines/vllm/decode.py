@@ -4,14 +4,29 @@ from typing import Any
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
+from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch
 from smg.engines.decoding import StreamDecoder
+from smg.engines.transport.base import Tokens
 
 
 class VllmDecoder(StreamDecoder):
-    """Decoder of one Generate stream."""
+    """Decoder of one Generate stream, whose plain chunks a transport may read itself."""
 
     response = pb.GenerateResponse
+
+    def __init__(self, request: EngineRequest) -> None:
+        super().__init__(request)
+        if request.logprobs is None:
+            self.plain = self._plain
+
+    def _plain(self, tokens: Tokens) -> TokenBatch:
+        return TokenBatch(
+            index=tokens.index,
+            ids=tokens.ids,
+            prompt_tokens=tokens.prompt_tokens,
+            cached_tokens=self._best_cached(tokens.index, tokens.cached_tokens),
+        )
 
     def _chunk(self, chunk: Any) -> TokenBatch:
         batch = super()._chunk(chunk)
