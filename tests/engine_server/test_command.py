@@ -16,6 +16,9 @@ from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg.cli import engine as command
 from smg.engine_server.llama import LlamaEngine, library
 from smg.engine_server.mock import MockEngine, encode_text
+from smg.engines.driver import GrpcDriver
+from smg.engines.table import adapter
+from smg.engines.transport.grpcio import GrpcioTransport
 
 
 @pytest.fixture
@@ -54,6 +57,14 @@ async def test_mock_serves_its_text_and_ends_on_sigterm(start, connect, request_
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
     assert await process.stderr.read() == b""
+
+
+async def test_mock_speaks_the_contract_it_is_told(start):
+    _, ready = await start("mock", "--contract", "sglang", "--model", "m2")
+    transport = GrpcioTransport(f"grpc://{ready['ready']}")
+    driver = GrpcDriver(ready["ready"], adapter("sglang"), transport)
+    assert (await driver.info()).model_id == "m2"
+    await driver.close()
 
 
 async def test_a_running_call_may_finish_within_the_grace(start, connect, request_of, drain):
