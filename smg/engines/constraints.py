@@ -41,6 +41,7 @@ def narrowed(constraint: Constraint) -> Constraint:
 
 
 def unknown(constraint: Constraint) -> GatewayError:
+    """The error for a kind of constraint that no contract has."""
     return GatewayError("unsupported_parameter", f"the engine has no output constraint '{constraint.kind}'")
 
 

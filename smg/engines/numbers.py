@@ -11,6 +11,8 @@ from smg.core.errors import bad_request
 
 INT32 = (-(2**31), 2**31 - 1)
 UINT32_MAX = 2**32 - 1
+# Anything beyond would be infinite on the wire.
+_FLOAT32_MAX = 3.4028234e38
 _UINT64_MAX = 2**64 - 1
 # The smallest nucleus: still the best token alone, which is what a client asks for with a top_p of zero.
 _SMALLEST_TOP_P = 1e-6
@@ -20,8 +22,10 @@ def number(name: str, value: float | None, neutral: float, least: float = -math.
     """``value``, or ``neutral`` for None. Raises GatewayError (400) below ``least`` and for NaN or infinity."""
     if value is None:
         return neutral
-    if not math.isfinite(value) or value < least:
-        raise bad_request("must be a finite number" if least == -math.inf else f"must be at least {least:g}", name)
+    if not -_FLOAT32_MAX <= value <= _FLOAT32_MAX:
+        raise bad_request("must be a finite number", name)
+    if value < least:
+        raise bad_request(f"must be at least {least:g}", name)
     return value
 
 
@@ -33,10 +37,12 @@ def unsigned(name: str, value: int) -> int:
 
 
 def temperature(request: EngineRequest) -> float:
+    """The temperature, 1 when not set; 0 is greedy. Raises GatewayError (400) below 0."""
     return number("temperature", request.sampling.temperature, 1.0, least=0.0)
 
 
 def top_p(request: EngineRequest) -> float:
+    """The nucleus, 1 when not set and never 0. Raises GatewayError (400) below 0."""
     return max(number("top_p", request.sampling.top_p, 1.0, least=0.0), _SMALLEST_TOP_P)
 
 
@@ -49,18 +55,22 @@ def top_k(request: EngineRequest, off: int) -> int:
 
 
 def min_p(request: EngineRequest) -> float:
+    """The least probability relative to the best, 0 when not set. Raises GatewayError (400) below 0."""
     return number("min_p", request.sampling.min_p, 0.0, least=0.0)
 
 
 def frequency_penalty(request: EngineRequest) -> float:
+    """The penalty, 0 when not set. Raises GatewayError (400) for what is no number."""
     return number("frequency_penalty", request.sampling.frequency_penalty, 0.0)
 
 
 def presence_penalty(request: EngineRequest) -> float:
+    """The penalty, 0 when not set. Raises GatewayError (400) for what is no number."""
     return number("presence_penalty", request.sampling.presence_penalty, 0.0)
 
 
 def repetition_penalty(request: EngineRequest) -> float:
+    """The factor, 1 when not set. Raises GatewayError (400) unless it is above 0."""
     value = number("repetition_penalty", request.sampling.repetition_penalty, 1.0)
     if value <= 0.0:
         raise bad_request("must be greater than 0", "repetition_penalty")
@@ -75,14 +85,17 @@ def choices(request: EngineRequest) -> int:
 
 
 def stop_ids(request: EngineRequest) -> list[int]:
+    """Ids that end a choice. Raises GatewayError (400) when one is no uint32."""
     return [unsigned("stop_token_ids", token) for token in request.stop_ids]
 
 
 def min_tokens(request: EngineRequest) -> int:
+    """The minimum of generated tokens. Raises GatewayError (400) when it is no uint32."""
     return unsigned("min_tokens", request.limits.min_tokens)
 
 
 def max_tokens(request: EngineRequest) -> int | None:
+    """The limit on generated tokens, None without one. Raises GatewayError (400) when it is no uint32."""
     limit = request.limits.max_tokens
     return None if limit is None else unsigned("max_tokens", limit)
 

@@ -23,6 +23,7 @@ def parse(kind: Any, message: bytes) -> Any:
 
 
 def encode(message: Any) -> bytes:
+    """Serialize a generated message."""
     return bytes(message.SerializeToString())
 
 

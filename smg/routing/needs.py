@@ -9,20 +9,19 @@ from collections.abc import Mapping, Sequence
 
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
-from smg.engines.capabilities import FEATURES
+from smg.engines.capabilities import CONSTRAINTS, FEATURES
+from smg.engines.constraints import param_of
 from smg.fleet.records import WorkerRecord
 from smg.routing.router import Query
 
 # Feature to the request's field, where their names differ.
 _PARAMS: Mapping[str, str] = {
     "generate": "model",
+    "embed": "model",
     "prompt_logprobs": "logprobs",
-    "json_schema": "response_format",
-    "json_object": "response_format",
-    "structural_tag": "response_format",
-    "grammar": "ebnf",
     "lora": "lora_path",
     "dp_rank": "data_parallel_rank",
+    **{kind: param_of(kind) for kind in CONSTRAINTS},
 }
 
 

@@ -214,6 +214,7 @@ class TestSampling:
             ({"sampling": Sampling(temperature=-1.0)}, "temperature"),
             ({"sampling": Sampling(top_p=math.nan)}, "top_p"),
             ({"sampling": Sampling(min_p=math.inf)}, "min_p"),
+            ({"sampling": Sampling(temperature=1e39)}, "temperature"),
             ({"sampling": Sampling(presence_penalty=math.inf)}, "presence_penalty"),
             ({"sampling": Sampling(frequency_penalty=math.nan)}, "frequency_penalty"),
             ({"sampling": Sampling(logit_bias={-1: 1.0})}, "logit_bias.-1"),
