@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the settings tree. Run by scripts/gen-docs."""
+"""Writes docs/configuration.md from the settings tree, and the table of docs/engines.md. Run by scripts/gen-docs."""
 
 import argparse
 import sys
@@ -6,8 +6,14 @@ from itertools import groupby
 from pathlib import Path
 
 from smg.config.fields import Field, fields, group_text
+from smg.engines.capabilities import FEATURES
+from smg.engines.table import ADAPTERS
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "configuration.md"
+ENGINES = DOCS / "engines.md"
+# The generated part of the page about engines lies between these lines.
+BEGIN, END = "<!-- features: written by scripts/gen-docs -->\n", "<!-- end of features -->\n"
 
 INTRODUCTION = """\
 # Configuration
@@ -83,15 +89,33 @@ def page() -> str:
     return "".join(parts)
 
 
+def features() -> str:
+    """The table of features by contract."""
+    contracts = {name: make().capabilities for name, make in ADAPTERS.items()}
+    lines = [f"| feature | {' | '.join(contracts)} |", f"| --- |{' :-: |' * len(contracts)}"]
+    for feature, text in FEATURES.items():
+        marks = ("yes" if feature in has else "–" for has in contracts.values())
+        lines.append(f"| {text} | {' | '.join(marks)} |")
+    return "\n".join(lines) + "\n"
+
+
+def engines(text: str) -> str:
+    """The page about engines with its generated part renewed."""
+    head, _, rest = text.partition(BEGIN)
+    return head + BEGIN + features() + END + rest.partition(END)[2]
+
+
 def main() -> int:
     own = argparse.ArgumentParser(description=__doc__)
-    own.add_argument("--check", action="store_true", help="write nothing; status 1 when the page is not current")
+    own.add_argument("--check", action="store_true", help="write nothing; status 1 when a page is not current")
+    made = {PAGE: page(), ENGINES: engines(ENGINES.read_text("utf-8"))}
     if own.parse_args().check:
-        current = PAGE.exists() and PAGE.read_text("utf-8") == page()
-        if not current:
-            print(f"{PAGE.name} is not current: run scripts/gen-docs", file=sys.stderr)
-        return 0 if current else 1
-    PAGE.write_text(page(), "utf-8")
+        old = [path.name for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text]
+        if old:
+            print(f"not current: {', '.join(old)}; run scripts/gen-docs", file=sys.stderr)
+        return 1 if old else 0
+    for path, text in made.items():
+        path.write_text(text, "utf-8")
     return 0
 
 

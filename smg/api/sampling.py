@@ -110,7 +110,7 @@ class OpenAIBody(SamplingBody):
     stream_options: StreamOptions | None = None
     min_tokens: Count | None = None
     response_format: ResponseFormat = None
-    lora_path: Unsupported = None
+    lora_path: str | None = None
     return_hidden_states: Unsupported = None
     session_params: Unsupported = None
     data_parallel_rank: Count | None = None

@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from smg._version import __version__
-from smg.config.settings import ServerSettings
+from smg.config.settings import Contract, ServerSettings
 from smg.engine_server import serve
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Build the command line of ``smg-engine``."""
-    top = argparse.ArgumentParser(prog="smg-engine", description="Engines of the vLLM gRPC contract.")
+    top = argparse.ArgumentParser(prog="smg-engine", description="Engines with gRPC contracts.")
     top.add_argument("--version", action="version", version=f"smg-engine {__version__}")
     commands = top.add_subparsers(title="engines", required=True, metavar="{mock,llama}")
     _mock_flags(commands.add_parser("mock", help="scriptable engine for tests and benchmarks", formatter_class=_Help))
@@ -61,6 +61,7 @@ def _common_flags(command: argparse.ArgumentParser) -> None:
 def _mock_flags(command: argparse.ArgumentParser) -> None:
     command.description = "A mock engine. Prints one JSON line when it listens; SIGTERM ends it."
     _common_flags(command)
+    command.add_argument("--contract", choices=get_args(Contract), default="vllm", help="engine contract it speaks")
     command.add_argument("--model", default="mock-model", metavar="NAME", help="model name it reports")
     command.add_argument("--context-length", type=_positive, default=32768, metavar="N", help="context it reports")
     command.add_argument("--text", action="append", metavar="TEXT", help="answer; given again: one for each choice (n)")
@@ -118,6 +119,7 @@ def _run_mock(arguments: argparse.Namespace) -> int:
         engine = MockEngine(
             script,
             arguments.port,
+            contract=arguments.contract,
             host=arguments.host,
             model=arguments.model,
             context_length=arguments.context_length,

@@ -6,7 +6,7 @@ also read from the environment as ``SMG_HOST`` and from YAML as ``server: {host:
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Meta
@@ -34,6 +34,10 @@ def _state_dir() -> str:
 
 class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
+
+
+# The engine contracts, by the names of their drivers.
+Contract: TypeAlias = Literal["vllm", "sglang", "trtllm", "tokenspeed", "mlx"]
 
 
 class ServerSettings(_Group, frozen=True):
@@ -88,7 +92,7 @@ class FleetSettings(_Group, frozen=True):
         tuple[str, ...], option("--worker-urls", "Engines, as grpc://host:port, separated by spaces or commas.")
     ] = ()
     backend: Annotated[
-        str | None,
+        Contract | None,
         option("--backend", "Engine contract of all --worker-urls; probed when not given.", "--runtime"),
     ] = None
     engine_transport: Annotated[

@@ -24,7 +24,9 @@ class EngineRequest(msgspec.Struct):
 
     ``id`` is unique per attempt. ``sampling`` has the model's defaults filled in where the client said nothing.
     ``stop_ids`` end a choice inside the engine; stop strings are never sent (the gateway matches text itself).
-    ``dp_rank`` is None unless the worker is pinned to a data-parallel rank (0 is a valid pin).
+    ``dp_rank`` is None unless the worker is pinned to a data-parallel rank (0 is a valid pin). ``lora`` names a LoRA
+    adapter as the engine knows it. ``require_reasoning`` says that the model is to think before it answers (and before
+    a constraint applies). ``vocab_size`` is the engine's, 0 when unknown.
     """
 
     id: str
@@ -37,6 +39,9 @@ class EngineRequest(msgspec.Struct):
     logprobs: Logprobs | None = None
     constraint: Constraint | None = None
     dp_rank: int | None = None
+    lora: str | None = None
+    require_reasoning: bool = False
+    vocab_size: int = 0
     trace: str | None = None
 
 

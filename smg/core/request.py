@@ -162,7 +162,8 @@ class GenerationRequest(msgspec.Struct):
     ``return_ids`` asks for token ids on the events. ``dialect`` and ``raw`` (the body as received) let raw backends
     forward it. ``template_kwargs`` overlay the chat template's context. ``options``
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
-    ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said.
+    ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said. ``lora`` names a LoRA
+    adapter as the engine knows it.
     """
 
     dialect: str
@@ -190,6 +191,7 @@ class GenerationRequest(msgspec.Struct):
     reasoning_effort: str | None = None
     thinking: bool | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
+    lora: str | None = None
     hints: Hints = Hints()
     raw: bytes = b""
     options: Any = None

@@ -15,27 +15,12 @@ from smg.core.batch import TokenBatch
 from smg.engines.transport.base import Tokens
 
 
-class Capabilities(msgspec.Struct, frozen=True):
-    """What an engine contract can do (spec engine-contract 9)."""
-
-    n: bool = True
-    seed: bool = True
-    constraints: frozenset[str] = frozenset()
-    prompt_logprobs: bool = False
-    logit_bias: bool = True
-    min_tokens: bool = True
-    embed: bool = False
-    loads: bool = False
-    kv_events: bool = False
-    tokenizer_bundle: bool = True
-    priority: bool = False
-
-
 class EngineInfo(msgspec.Struct):
     """What GetModelInfo and GetServerInfo told, normalised (spec engine-contract 2.8). Secrets never enter it.
 
-    ``context_length`` is in tokens, 0 when unknown. ``default_sampling`` holds temperature, top_p, top_k, min_p,
-    repetition_penalty where the model has its own. ``labels`` are flat strings for people and policies.
+    ``context_length`` and ``max_input_length`` (of a prompt) are in tokens, 0 when unknown. ``default_sampling`` holds
+    temperature, top_p, top_k, min_p, repetition_penalty where the model has its own. ``labels`` are flat strings for
+    people and policies. ``lacks`` are features of the contract that this engine has told it does not have.
     """
 
     model_id: str
@@ -48,6 +33,7 @@ class EngineInfo(msgspec.Struct):
     is_generation: bool = True
     default_sampling: dict[str, float] = msgspec.field(default_factory=dict)
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    lacks: frozenset[str] = frozenset()
 
 
 class EngineLoad(msgspec.Struct, frozen=True):
@@ -85,12 +71,25 @@ class Decoder(Protocol):
         ...
 
 
+class EmbedResult(msgspec.Struct):
+    """One embedding: the engine's own vector, neither cut nor normalised."""
+
+    vector: list[float]
+    prompt_tokens: int = 0
+
+
 class Adapter(Protocol):
-    """The messages of one engine contract. ``service`` is the full gRPC service name."""
+    """The messages of one engine contract.
+
+    ``service`` is the full gRPC service name. ``capabilities`` are features of ``smg.engines.capabilities``; what
+    belongs to one that is missing here is never called. ``health_secs`` is how long the engine's own HealthCheck may
+    take (some generate a token for it).
+    """
 
     name: str
     service: str
-    capabilities: Capabilities
+    capabilities: frozenset[str]
+    health_secs: float
 
     def generate(self, request: EngineRequest) -> bytes:
         """Encode a Generate request. Raises GatewayError (400) for what the contract cannot express."""
@@ -98,22 +97,37 @@ class Adapter(Protocol):
 
     def decoder(self, request: EngineRequest) -> Decoder: ...
 
-    def abort(self, ids: Sequence[str]) -> Sequence[bytes]:
-        """Encode the Abort messages for these dispatch ids (one message, or one per id)."""
+    def abort(self, ids: Sequence[str], reason: str) -> Sequence[bytes]:
+        """Encode the Abort messages for these dispatch ids (one message, or one per id).
+
+        ``reason`` is one of ``core.context.Cancel``; contracts that have a place for it log it.
+        """
         ...
 
     def info(self, model: bytes, server: bytes) -> EngineInfo:
-        """Decode the answers of GetModelInfo and GetServerInfo."""
+        """Decode the answers of GetModelInfo and GetServerInfo. Raises ValueError when they are not that."""
         ...
 
     def healthy(self, message: bytes) -> bool:
-        """Decode a HealthCheck answer."""
+        """Decode a HealthCheck answer; what is none is not healthy."""
         ...
 
-    def loads_request(self) -> bytes: ...
-
-    def loads(self, message: bytes) -> list[EngineLoad]: ...
-
     def tokenizer_chunk(self, message: bytes) -> tuple[bytes, str]:
-        """Decode one GetTokenizer chunk into (data, sha256 hex; empty on all but the last)."""
+        """Decode one GetTokenizer chunk into (data, sha256 hex; empty on all but the last). Raises ValueError."""
+        ...
+
+    def loads_request(self) -> bytes:
+        """Encode a GetLoads request (feature ``loads``)."""
+        ...
+
+    def loads(self, message: bytes) -> list[EngineLoad]:
+        """Decode GetLoads' answer, one record per data-parallel rank (feature ``loads``). Raises ValueError."""
+        ...
+
+    def embed(self, request_id: str, ids: Sequence[int]) -> bytes:
+        """Encode an Embed request (feature ``embed``). Raises GatewayError (400)."""
+        ...
+
+    def embedding(self, message: bytes) -> EmbedResult:
+        """Decode Embed's answer (feature ``embed``). Raises ValueError."""
         ...

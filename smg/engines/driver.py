@@ -2,26 +2,31 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Literal
 
 from smg.core.backends import EngineRequest
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.engines import health_v1
-from smg.engines.base import Adapter, Decoder, EngineInfo, EngineLoad
+from smg.engines import admin, health_v1
+from smg.engines.admin import AdminResult, ProfileOptions
+from smg.engines.base import Adapter, Decoder, EmbedResult, EngineInfo, EngineLoad
+from smg.engines.contract import not_offered
 from smg.engines.source import GrpcSource, cancelled_error
 from smg.engines.transport.base import Call, TokenCall, TokenTransport, Transport
 from smg.engines.transport.errors import RpcError
 
 log = logging.getLogger("smg.engines")
 
-# Time limits in seconds (spec engine-contract 4.2 and 2.10). Generate has none but the request's own.
+# Time limits in seconds (spec engine-contract 4.2, 2.10 and 2.11). Generate has none but the request's own.
 INFO_SECS = 10.0
 HEALTH_SECS = 5.0
 LOADS_SECS = 2.0
 ABORT_SECS = 2.0
 BUNDLE_SECS = 120.0
+# On top of what an engine was given to run out of requests.
+FLUSH_MARGIN_SECS = 45.0
+PROFILE_SECS = 630.0
 _TRAILERS_SECS = 1.0
 # Bytes of a Generate message (field case CF-02).
 MESSAGE_LIMIT = 256 << 20
@@ -61,7 +66,7 @@ class GrpcDriver:
                 "(--grpc-max-message-size)",
             )
         decoder = self.adapter.decoder(request)
-        call = self._generate(message, decoder, _trace(ctx, request))
+        call = self._generate(message, decoder, _trace(ctx, request.trace))
         source = GrpcSource(self, ctx, request, call, decoder)
         self._sources.add(source)
         return source
@@ -85,7 +90,8 @@ class GrpcDriver:
         """Tell whether the engine serves.
 
         ``thorough`` asks the engine's own HealthCheck (first registration, after a failure); otherwise the cheap
-        ``grpc.health.v1``, and the engine's own where that is not offered (spec engine-contract 2.7).
+        ``grpc.health.v1``, and the engine's own where that is not offered (spec engine-contract 2.7). The engine's own
+        has at least the time its contract needs: some generate a token for it.
 
         Raises:
             GatewayError: no answer.
@@ -96,15 +102,49 @@ class GrpcDriver:
             except RpcError as error:
                 if error.rpc not in ("UNIMPLEMENTED", "NOT_FOUND"):
                     raise
-        return self.adapter.healthy(await self._transport.unary(self._path("HealthCheck"), b"", timeout))
+        patience = max(timeout, self.adapter.health_secs)
+        return self.adapter.healthy(await self._transport.unary(self._path("HealthCheck"), b"", patience))
 
     async def loads(self, timeout: float = LOADS_SECS) -> list[EngineLoad]:
-        """Ask for the load of each rank. Raises GatewayError; ask only where ``capabilities.loads``."""
+        """Ask for the load of each rank. Raises GatewayError; ask only where the contract has ``loads``."""
         answer = await self._transport.unary(self._path("GetLoads"), self.adapter.loads_request(), timeout)
         try:
             return self.adapter.loads(answer)
         except ValueError as error:
             raise _unreadable(error) from None
+
+    async def embed(self, ctx: RequestContext, request_id: str, ids: Sequence[int]) -> EmbedResult:
+        """Embed one prompt; the request's own deadline bounds it.
+
+        Raises:
+            GatewayError: ``not_implemented`` where the contract has no Embed, or as for any call.
+        """
+        message = self.adapter.embed(request_id, ids)
+        timeout = ctx.remaining()
+        if timeout == 0.0:
+            raise cancelled_error("deadline")
+        answer = await self._transport.unary(self._path("Embed"), message, timeout, _trace(ctx, None))
+        try:
+            return self.adapter.embedding(answer)
+        except ValueError as error:
+            raise _unreadable(error) from None
+
+    async def flush_cache(self, timeout_secs: float = 0.0) -> AdminResult:
+        """Empty the prefix cache. ``timeout_secs`` is how long the engine may wait until no request runs.
+
+        Raises:
+            GatewayError: ``not_implemented`` (501) where the contract or the engine has no such thing, and as for any
+                call.
+        """
+        return await self._admin("FlushCache", admin.flush(timeout_secs), timeout_secs + FLUSH_MARGIN_SECS)
+
+    async def start_profile(self, options: ProfileOptions) -> AdminResult:
+        """Start the engine's profiler. Raises GatewayError as ``flush_cache``."""
+        return await self._admin("StartProfile", admin.start_profile(options), PROFILE_SECS)
+
+    async def stop_profile(self) -> AdminResult:
+        """Stop the engine's profiler. Raises GatewayError as ``flush_cache``."""
+        return await self._admin("StopProfile", b"", PROFILE_SECS)
 
     async def tokenizer_bundle(self, timeout: float = BUNDLE_SECS) -> AsyncIterator[tuple[bytes, str]]:
         """Stream the tokenizer bundle as (data, sha256 hex or empty) (spec engine-contract 2.10).
@@ -136,8 +176,8 @@ class GrpcDriver:
             await asyncio.wait(self._tasks, timeout=ABORT_SECS)
         await self._transport.close()
 
-    def abort(self, request_id: str) -> None:
-        for message in self.adapter.abort([request_id]):
+    def abort(self, request_id: str, reason: str) -> None:
+        for message in self.adapter.abort([request_id], reason):
             self._spawn(self._send_abort(request_id, message))
 
     def forget(self, source: GrpcSource) -> None:
@@ -168,6 +208,16 @@ class GrpcDriver:
             # The stream's reset has told the engine already.
             log.debug("abort not delivered", extra={"worker": self.url, "request": request_id, "error": error.detail})
 
+    async def _admin(self, method: str, message: bytes, timeout: float) -> AdminResult:
+        feature = admin.FEATURES[method]
+        if feature not in self.adapter.capabilities:
+            raise not_offered(self.adapter.name, feature)
+        answer = await self._transport.unary(self._path(method), message, timeout)
+        try:
+            return admin.result(answer)
+        except ValueError as error:
+            raise _unreadable(error) from None
+
     def _path(self, method: str) -> str:
         return f"/{self.adapter.service}/{method}"
 
@@ -191,9 +241,9 @@ async def _read_trailers(call: Call | TokenCall) -> None:
         call.cancel()
 
 
-def _trace(ctx: RequestContext, request: EngineRequest) -> dict[str, str] | None:
-    """W3C Trace Context as metadata; ``request.trace`` (this dispatch's own span) wins over the request's."""
-    parent = request.trace or (ctx.trace.header() if ctx.trace is not None else None)
+def _trace(ctx: RequestContext, span: str | None) -> dict[str, str] | None:
+    """W3C Trace Context as metadata; ``span`` (this dispatch's own) wins over the request's."""
+    parent = span or (ctx.trace.header() if ctx.trace is not None else None)
     if parent is None:
         return None
     metadata = {"traceparent": parent}

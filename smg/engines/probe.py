@@ -7,13 +7,15 @@ some engines generate a token to answer it.
 import asyncio
 from collections.abc import Iterable
 
+import msgspec
+
 from smg.core.errors import GatewayError
 from smg.engines.base import Adapter
 from smg.engines.transport.base import Transport
 from smg.engines.transport.errors import RpcError
 
 PROBE_SECS = 2.0
-# Head start of each service over the next, so that the common ones usually are the only ones asked.
+# Head start of each service over the next, which is asked at once when an answer has excluded the one before.
 _STAGGER_SECS = 0.05
 # Statuses that come from the connection, not from the service.
 _PROVES_NOTHING = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
@@ -27,41 +29,45 @@ async def detect(transport: Transport, adapters: Iterable[Adapter], timeout: flo
     Raises:
         GatewayError: ``worker_failed``: nobody answered (503), or none of the known services is there (502).
     """
-    tasks = [
-        asyncio.create_task(_ask(transport, adapter, place * _STAGGER_SECS, timeout))
-        for place, adapter in enumerate(adapters)
-    ]
+    waiting = list(adapters)
+    asked: set[asyncio.Task[_Finding]] = set()
     unreachable: RpcError | None = None
     try:
         async with asyncio.timeout(timeout):
-            for done in asyncio.as_completed(tasks):
-                name, error = await done
-                if name is not None:
-                    return name
-                if error is not None:
-                    unreachable = error
+            while waiting or asked:
+                if waiting:
+                    asked.add(asyncio.create_task(_ask(transport, waiting.pop(0), timeout)))
+                patience = _STAGGER_SECS if waiting else None
+                done, asked = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for finding in [task.result() for task in done]:
+                    if finding.name is not None:
+                        return finding.name
+                    unreachable = finding.error or unreachable
     except TimeoutError:
         raise GatewayError(
             "upstream_timeout", "the engine did not answer in time", detail=f"probe took {timeout} s", worker_fault=True
         ) from None
     finally:
-        for task in tasks:
+        for task in asked:
             task.cancel()
     if unreachable is not None:
         raise unreachable
     raise GatewayError("worker_failed", "the engine offers none of the known services", worker_fault=True)
 
 
-async def _ask(
-    transport: Transport, adapter: Adapter, delay: float, timeout: float
-) -> tuple[str | None, RpcError | None]:
-    """(name, None): the service is there; (None, None): it is not; (None, error): no saying."""
-    await asyncio.sleep(delay)
+class _Finding(msgspec.Struct, frozen=True):
+    """``name`` is set: its service is there; ``error`` is set: no saying; neither: it is not."""
+
+    name: str | None = None
+    error: RpcError | None = None
+
+
+async def _ask(transport: Transport, adapter: Adapter, timeout: float) -> _Finding:
     try:
         await transport.unary(f"/{adapter.service}/GetServerInfo", b"", timeout)
     except RpcError as error:
         if error.rpc == "UNIMPLEMENTED":
-            return None, None
+            return _Finding()
         if error.rpc in _PROVES_NOTHING:
-            return None, error
-    return adapter.name, None
+            return _Finding(error=error)
+    return _Finding(name=adapter.name)

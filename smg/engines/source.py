@@ -35,7 +35,7 @@ def cancelled_error(reason: str) -> GatewayError:
 class Owner(Protocol):
     """What a source needs of its driver."""
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str, reason: str) -> None:
         """Send one Abort RPC in the background; never raises."""
         ...
 
@@ -139,7 +139,7 @@ class GrpcSource:
         self._error = GatewayError("worker_stream_failed", message, detail=detail, worker_fault=True)
         if abort:
             self._call.cancel()
-            self._owner.abort(self._id)
+            self._owner.abort(self._id, "error")
         self._end()
 
     def _stop(self, reason: str) -> None:
@@ -147,7 +147,7 @@ class GrpcSource:
             return
         self._cancelled = reason
         self._call.cancel()
-        self._owner.abort(self._id)
+        self._owner.abort(self._id, reason)
         self._end()
 
     def _end(self) -> None:

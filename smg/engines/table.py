@@ -1,12 +1,20 @@
-"""The engine contracts this gateway speaks: one row each."""
+"""The engine contracts this gateway speaks: one row each, in the order in which probing asks."""
 
 from collections.abc import Callable, Mapping
 
 from smg.engines.base import Adapter
+from smg.engines.mlx.adapter import MlxAdapter
+from smg.engines.sglang.adapter import SglangAdapter
+from smg.engines.tokenspeed.adapter import TokenSpeedAdapter
+from smg.engines.trtllm.adapter import TrtllmAdapter
 from smg.engines.vllm.adapter import VllmAdapter
 
 ADAPTERS: Mapping[str, Callable[[], Adapter]] = {
     "vllm": VllmAdapter,
+    "sglang": SglangAdapter,
+    "trtllm": TrtllmAdapter,
+    "tokenspeed": TokenSpeedAdapter,
+    "mlx": MlxAdapter,
 }
 
 

@@ -26,7 +26,7 @@ class LoadReport(msgspec.Struct, frozen=True):
 
 async def poll(region: table.Region, worker: WorkerRecord, driver: GrpcDriver) -> LoadReport | None:
     """Ask one engine and write what it says; a failed poll leaves the last values (probes judge the engine)."""
-    if not driver.adapter.capabilities.loads:
+    if "loads" not in driver.adapter.capabilities:
         return None
     try:
         ranks = await driver.loads()

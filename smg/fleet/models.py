@@ -58,12 +58,18 @@ def _record(
         tokenizer_key=old.tokenizer_key,
         tokenizer_error=old.tokenizer_error,
         context_length=old.context_length,
+        max_input_length=old.max_input_length,
+        vocab_size=old.vocab_size,
+        generates=old.generates,
         eos_ids=list(old.eos_ids),
         default_sampling=dict(old.default_sampling),
         created=old.created,
     )
     if facts:
         record.context_length = min((info.context_length for info in facts if info.context_length), default=0)
+        record.max_input_length = min((info.max_input_length for info in facts if info.max_input_length), default=0)
+        record.vocab_size = next((info.vocab_size for info in facts if info.vocab_size), 0)
+        record.generates = any(info.is_generation for info in facts)
         record.eos_ids = list(next((info.eos_ids for info in facts if info.eos_ids), ()))
         record.default_sampling = dict(next((info.default_sampling for info in facts if info.default_sampling), {}))
     return record

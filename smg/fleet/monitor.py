@@ -34,7 +34,8 @@ class WorkerMonitor:
     """Probes one worker until its task is cancelled.
 
     ``runtime`` is the configured contract or empty. ``probes`` bounds how many monitors probe at the same time;
-    ``on_identified`` is called with the model's id when an engine that is new or was away has told what it is.
+    ``on_identified`` is called with the model's id when an engine has told something new, or its model still has no
+    tokenizer.
     """
 
     def __init__(
@@ -145,9 +146,11 @@ class WorkerMonitor:
                 self._driver, self._runtime = None, ""
             raise
         self._identified = True
-        came_back = self._health.status != "ready" or self._registry.info(self.worker.id) != info
+        news = self._registry.info(self.worker.id) != info
         self._registry.identify(self.worker.id, self._runtime, info)
-        if came_back:
+        model = self._registry.model(info.model_id)
+        # An engine that is unwell is identified again with every probe; its tokenizer is not to be fetched each time.
+        if news or model is None or not model.tokenizer_dir:
             self._on_identified(info.model_id)
 
     async def _probe(self) -> bool:

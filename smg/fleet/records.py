@@ -18,6 +18,7 @@ class WorkerRecord(msgspec.Struct):
 
     ``runtime`` is the driver's name (a row of ``smg.engines.table``), empty until probed. ``status`` here is the last
     published one; the region's table has the current one. ``models`` are the ids it serves, the first its own.
+    ``features`` are what it can do (``smg.engines.capabilities``), None until it has told.
     """
 
     id: str
@@ -29,6 +30,7 @@ class WorkerRecord(msgspec.Struct):
     status: Status = "pending"
     reason: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    features: frozenset[str] | None = None
     priority: int = 50
     cost: float = 1.0
 
@@ -37,7 +39,8 @@ class ModelRecord(msgspec.Struct):
     """One model id and what the gateway needs to serve it.
 
     ``tokenizer_dir`` is a local directory (bundle cache or configured path), empty until it is there; ``tokenizer_key``
-    names its content, so that workers load each content once. ``context_length`` is 0 when unknown.
+    names its content, so that workers load each content once. ``context_length``, ``max_input_length`` (of a prompt,
+    both in tokens) and ``vocab_size`` are 0 when unknown. ``generates`` is False for a model that only embeds.
     """
 
     id: str
@@ -46,6 +49,9 @@ class ModelRecord(msgspec.Struct):
     tokenizer_key: str = ""
     tokenizer_error: str = ""
     context_length: int = 0
+    max_input_length: int = 0
+    vocab_size: int = 0
+    generates: bool = True
     eos_ids: list[int] = msgspec.field(default_factory=list)
     default_sampling: dict[str, float] = msgspec.field(default_factory=dict)
     created: int = 0

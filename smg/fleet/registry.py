@@ -13,6 +13,8 @@ from smg._native import region as table
 from smg.core import clock, ids
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
+from smg.engines.capabilities import offered
+from smg.engines.table import adapter
 from smg.fleet.loads import LoadReport
 from smg.fleet.models import derive
 from smg.fleet.records import STATUS_CODES, STATUS_NAMES, FleetSnapshot, ModelRecord, Status, WorkerRecord
@@ -103,10 +105,15 @@ class Registry:
         self._region.worker_reset(worker.slot)
 
     def identify(self, id: str, runtime: str, info: EngineInfo) -> None:
-        """Take over what an engine told: contract, model, labels (configured labels win)."""
+        """Take over what an engine told: contract, features, model, labels (configured labels win).
+
+        Raises:
+            ValueError: ``runtime`` is no contract's name.
+        """
         worker = self._workers[id]
         if self._infos.get(id) == info and worker.runtime == runtime:
             return
+        worker.features = offered(adapter(runtime).capabilities, info)
         self._infos[id] = info
         worker.runtime = runtime
         worker.models = [info.model_id] if info.model_id else []

@@ -58,7 +58,7 @@ async def find(settings: ModelSettings, driver: GrpcDriver, info: EngineInfo, ca
         found = await asyncio.to_thread(_configured, flag, path, cache)
         if found is not None:
             return found
-    if driver.adapter.capabilities.tokenizer_bundle:
+    if "tokenizer_bundle" in driver.adapter.capabilities:
         try:
             bundle = await fetch(driver.tokenizer_bundle(), cache)
             return Tokenizer(bundle.directory, bundle.digest)

@@ -3,12 +3,16 @@
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.events import Usage
+from smg.routing.needs import warning
 from smg.routing.router import Lease
 from smg.telemetry.metrics import Metrics
 
 
 class Facts:
-    """Counts one generation. ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts`` and ``error``."""
+    """Counts one generation.
+
+    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts``, ``warning`` and ``error``.
+    """
 
     def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
         self._metrics = metrics
@@ -26,7 +30,11 @@ class Facts:
 
     def selected(self, lease: Lease, policy: str, attempt: int) -> None:
         """A worker was chosen for attempt number ``attempt``."""
-        self._ctx.notes.update(worker=lease.worker.id, reason=lease.reason, attempts=str(attempt))
+        notes = self._ctx.notes
+        notes.update(worker=lease.worker.id, reason=lease.reason, attempts=str(attempt))
+        notes.pop("warning", None)
+        if lease.lacks:
+            notes["warning"] = warning(lease.lacks)
         self._metrics.worker_selection_total.inc(lease.worker.id, self._model, policy)
 
     def retried(self, code: str) -> None:

@@ -27,12 +27,13 @@ from smg.pipeline.choice import Choice
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.limits import fit, refuse_media, with_defaults
+from smg.pipeline.limits import fit, must_generate, refuse_media, with_defaults
 from smg.pipeline.loading import loaded
 from smg.pipeline.prompt import PromptReport
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
 from smg.pipeline.stops import Stops, share_out
+from smg.routing import needs
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
 from smg.routing.models import resolve
@@ -147,6 +148,7 @@ class Generation:
         model = resolve(self._services.view.snapshot(), request.model)
         self._facts.model(model.id)
         self._services.admission.check()
+        must_generate(model)
         refuse_media(request)
         text = await self._interrupt.run(loaded(self._services.texts, model))
         decoder = text.decoder
@@ -178,10 +180,20 @@ class Generation:
                 logprobs=request.logprobs,
                 constraint=request.constraint,
                 dp_rank=request.hints.dp_rank,
+                lora=request.lora,
+                require_reasoning=plan.prepared.thinking is True,
+                vocab_size=plan.model.vocab_size,
                 trace=self._ctx.trace.header() if self._ctx.trace else None,
             )
 
-        query = Query(plan.model.id, ids, hints=request.hints, tokens=len(ids))
+        query = Query(
+            plan.model.id,
+            ids,
+            hints=request.hints,
+            tokens=len(ids),
+            needs=needs.required(request),
+            wishes=needs.wished(request),
+        )
         dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
         self._running = await dispatcher.run(query, engine_request)
         self._facts.first_token()

@@ -13,6 +13,11 @@ def fit(model: ModelRecord, limits: Limits, prompt: int) -> Limits:
     Raises:
         GatewayError: ``context_length_exceeded`` naming the numbers (field case MS-09).
     """
+    longest = model.max_input_length
+    if longest and prompt > longest:
+        raise GatewayError(
+            "context_length_exceeded", f"this model's prompts have at most {longest} tokens, but this one has {prompt}"
+        )
     context = model.context_length
     if not context:
         return limits if limits.max_tokens is not None else Limits(limits.usual, limits.min_tokens)
@@ -43,6 +48,14 @@ def with_defaults(model: ModelRecord, sampling: Sampling) -> Sampling:
         if name in defaults and getattr(sampling, name) is None
     }
     return replace(sampling, **omitted) if omitted else sampling
+
+
+def must_generate(model: ModelRecord) -> None:
+    """Raise GatewayError ``invalid_request`` (400) for a model that only embeds."""
+    if not model.generates:
+        raise GatewayError(
+            "invalid_request", f"the model '{model.id}' makes embeddings; it does not generate text", param="model"
+        )
 
 
 def refuse_media(request: GenerationRequest) -> None:

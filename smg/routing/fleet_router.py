@@ -11,9 +11,12 @@ from smg._native.region import FAILURES, LAST_OK, PROCESSED
 from smg.core import clock
 from smg.core.errors import GatewayError
 from smg.fleet.records import FleetSnapshot, ModelRecord, Status, WorkerRecord
+from smg.routing import needs
 from smg.routing.models import resolve
 from smg.routing.policies.base import Policy
 from smg.routing.router import Lease, Query
+
+_EXPECTED = frozenset({"pending", "ready", "not_ready"})
 
 
 class Fleet(Protocol):
@@ -50,21 +53,22 @@ class FleetRouter:
         return self._policy.name
 
     def select(self, query: Query) -> Lease:
-        """See ``Router.select``. Only workers that are ready now and not in ``query.tried`` are candidates."""
+        """See ``Router.select``. Candidates are ready now, able to, and not in ``query.tried``."""
         model = resolve(self._fleet.snapshot(), query.model)
-        candidates = [worker for worker in self._ready(model) if worker.id not in query.tried]
+        candidates = self._candidates(model, query)
         if not candidates:
+            needs.check(query, self._serving(model))
             raise GatewayError("no_available_workers", f"no worker is available for the model '{model.id}'")
         loads = self._cells.inflight_many([worker.slot for worker in candidates])
         index, reason = self._policy.choose(query, candidates, loads)
         worker = candidates[index]
         self._cells.inflight_add(self._process, worker.slot, 1, query.tokens)
-        return Lease(worker, reason, query.tokens)
+        return Lease(worker, reason, query.tokens, lacks=needs.missing(worker, query.wishes))
 
     def available(self, query: Query) -> bool:
         """Tell whether ``select`` would find a worker."""
         model = resolve(self._fleet.snapshot(), query.model)
-        return any(worker.id not in query.tried for worker in self._ready(model))
+        return bool(self._candidates(model, query))
 
     def commit(self, lease: Lease) -> None:
         """See ``Router.commit``: notes when the worker was last seen to work."""
@@ -82,12 +86,17 @@ class FleetRouter:
         elif outcome == "ok":
             self._cells.worker_add(slot, PROCESSED, 1)
 
-    def _ready(self, model: ModelRecord) -> list[WorkerRecord]:
+    def _candidates(self, model: ModelRecord, query: Query) -> list[WorkerRecord]:
+        ready = [worker for worker in self._serving(model) if self._fleet.status(worker) == "ready"]
+        return needs.able([worker for worker in ready if worker.id not in query.tried], query)
+
+    def _serving(self, model: ModelRecord) -> list[WorkerRecord]:
+        """The model's workers that are ready or may be so again."""
         names = {model.id, *model.aliases}
         return [
             worker
             for worker in self._fleet.snapshot().workers
-            if not names.isdisjoint(worker.models) and self._fleet.status(worker) == "ready"
+            if not names.isdisjoint(worker.models) and self._fleet.status(worker) in _EXPECTED
         ]
 
 

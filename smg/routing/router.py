@@ -10,7 +10,11 @@ from smg.fleet.records import WorkerRecord
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What a policy may look at. ``tried`` holds ids of workers that failed this request already."""
+    """What a policy may look at. ``tried`` holds ids of workers that failed this request already.
+
+    ``needs`` are features a worker must have, ``wishes`` those it may lack without making the answer wrong (see
+    ``routing.needs``).
+    """
 
     model: str
     ids: Sequence[int] = ()
@@ -19,15 +23,19 @@ class Query(msgspec.Struct, frozen=True):
     leg: str = "regular"  # regular, prefill, decode, encode
     tried: frozenset[str] = frozenset()
     tokens: int = 0  # expected work, for load accounting
+    needs: frozenset[str] = frozenset()
+    wishes: frozenset[str] = frozenset()
 
 
 class Lease(msgspec.Struct):
-    """A selected worker whose in-flight count is already raised. ``matched`` is the prefix hit in tokens."""
+    """A selected worker whose in-flight count is already raised. ``matched`` is the prefix hit in tokens; ``lacks``
+    are the query's wishes that this worker cannot fulfil."""
 
     worker: WorkerRecord
     reason: str
     tokens: int
     matched: int = 0
+    lacks: frozenset[str] = frozenset()
     done: bool = False
 
 
@@ -38,7 +46,8 @@ class Router(Protocol):
         """Choose a worker and count the request on it in one step.
 
         Raises:
-            GatewayError: ``model_not_found`` (404) or ``no_available_workers`` (503).
+            GatewayError: ``model_not_found`` (404), ``unsupported_parameter`` (400) when no worker of the model can do
+                what the query needs, or ``no_available_workers`` (503).
         """
         ...
 

@@ -165,9 +165,13 @@ class TestFields:
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
         ({"logit_bias": {"5": -101}}, "logit_bias.5"),
-        ({"lora_path": "l"}, "lora_path"),
         ({"prompt": [1, 2], "suffix": "end"}, "suffix"),
     ],
 )
 def test_rules(fields, param):
     assert refused(**fields).param == param
+
+
+def test_a_lora_adapter_is_handed_on():
+    assert completion(prompt="x", lora_path="sql").lora == "sql"
+    assert completion(prompt="x").lora is None

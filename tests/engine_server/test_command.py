@@ -16,6 +16,9 @@ from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg.cli import engine as command
 from smg.engine_server.llama import LlamaEngine, library
 from smg.engine_server.mock import MockEngine, encode_text
+from smg.engines.driver import GrpcDriver
+from smg.engines.table import adapter
+from smg.engines.transport.grpcio import GrpcioTransport
 
 
 @pytest.fixture
@@ -73,6 +76,14 @@ async def test_mock_goes_wrong_on_demand(start, connect, request_of, drain):
 def test_a_fault_on_the_command_line(text, kind, after):
     (fault,) = command.parser().parse_args(["mock", "--fault", text]).fault
     assert (fault.rpc, fault.kind, fault.after_chunks) == ("Generate", kind, after)
+
+
+async def test_mock_speaks_the_contract_it_is_told(start):
+    _, ready = await start("mock", "--contract", "sglang", "--model", "m2")
+    transport = GrpcioTransport(f"grpc://{ready['ready']}")
+    driver = GrpcDriver(ready["ready"], adapter("sglang"), transport)
+    assert (await driver.info()).model_id == "m2"
+    await driver.close()
 
 
 async def test_a_running_call_may_finish_within_the_grace(start, connect, request_of, drain):

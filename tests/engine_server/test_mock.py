@@ -43,7 +43,7 @@ async def test_without_stream_one_complete_has_all_ids(connect, request_of, drai
 async def test_the_other_workers_quirks(connect, request_of, drain):
     script = Script(
         tokens=[10, 11],
-        repeat_last_delta=False,
+        complete_ids="all",
         delta_counts=False,
         empty_chunks=True,
         cached_tokens=2,
@@ -229,10 +229,9 @@ def test_words_and_special_tokens_are_single_ids():
 
 async def test_what_it_does_not_serve_is_unimplemented(connect):
     async with MockEngine() as engine, connect(engine.address) as stub:
-        for call in (stub.Embed(pb.EmbedRequest()), stub.FlushCache(common_pb2.FlushCacheRequest())):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call
-            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.SubscribeKvEvents(common_pb2.SubscribeKvEventsRequest()).read()
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 # -- faults

@@ -203,8 +203,8 @@ class TestCancellation:
             def cancel(self):
                 self.cancels += 1
 
-            def abort(self, request_id):
-                self.aborts.append(request_id)
+            def abort(self, request_id, reason):
+                self.aborts.append((request_id, reason))
 
             def forget(self, source):
                 pass
@@ -214,7 +214,7 @@ class TestCancellation:
         ctx.cancel.cancel("client_disconnect")
         for reason in ("deadline", "stop"):
             await source.cancel(reason)
-        assert (seen.cancels, seen.aborts) == (1, ["req-1"])
+        assert (seen.cancels, seen.aborts) == (1, [("req-1", "client_disconnect")])
 
     async def test_a_local_stop_just_ends(self, endless, driver, engine, ctx, kit):
         source = await driver.open(ctx, kit.request(id="r-1"))

@@ -20,7 +20,7 @@ CASES = {
     "long": (Script(tokens=LONG, eos=False, per_chunk=7), {}),
     "choices": (Script(choices=[LONG[:50], LONG[50:53], [], LONG[60:160]], eos=False), {"n": 4}),
     "empty-chunks": (Script(tokens=LONG[:40], eos=False, empty_chunks=True, late_cached=True, cached_tokens=9), {}),
-    "cumulative": (Script(tokens=LONG[:40], eos=False, repeat_last_delta=False, delta_counts=False), {}),
+    "cumulative": (Script(tokens=LONG[:40], eos=False, complete_ids="all", delta_counts=False), {}),
     "matched": (Script(tokens=LONG[:10], matched_stop="END"), {}),
     "logprobs": (Script(tokens=LONG[:20], eos=False, per_chunk=3), {"logprobs": Logprobs(3, prompt=True)}),
     "end-of-sequence": (Script(tokens=LONG[:10]), {}),

@@ -158,7 +158,7 @@ class TestRequest:
         assert (both.logprobs, both.prompt_logprobs) == (4, 4)
 
     def test_aborts_of_several_ids_are_one_message(self):
-        [message] = ADAPTER.abort(["a", "b"])
+        [message] = ADAPTER.abort(["a", "b"], "deadline")
         assert list(pb.AbortRequest.FromString(message).request_ids) == ["a", "b"]
 
 
@@ -211,7 +211,7 @@ class TestAnswers:
 
     def test_an_empty_answer_has_no_batch_and_garbage_is_a_value_error(self):
         assert decoder().decode(b"") == []
-        with pytest.raises(ValueError, match="not a GenerateResponse"):
+        with pytest.raises(ValueError, match=r"not a vllm.grpc.engine.GenerateResponse"):
             decoder().decode(b"\xff\xff\xff")
 
 
@@ -303,7 +303,7 @@ class TestInfo:
     def test_without_a_served_name_the_path_is_the_model(self):
         info = ADAPTER.info(pb.GetModelInfoResponse(model_path="org/name").SerializeToString(), b"")
         assert info.model_id == "org/name"
-        with pytest.raises(ValueError, match="not vLLM"):
+        with pytest.raises(ValueError, match=r"not a vllm.grpc.engine.GetModelInfoResponse"):
             ADAPTER.info(b"\xff", b"")
 
     @pytest.mark.parametrize("text", ["", "null", "[1]", "{broken", '{"temperature": "hot"}'])

@@ -16,6 +16,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 OTHER = {
     *("--grpc", "--headless"),  # vllm serve
     *("--fast", "--full", "--sanitize", "--real-vllm", "--help", "--config", "--check", "--strict", "--inplace"),
+    *("--tokens", "--contract", "--json"),  # smg-engine mock, smg-bench
+    *("--enable-output-logprobs",),  # TokenSpeed
 }
 
 
@@ -30,6 +32,13 @@ def test_the_configuration_page_is_current():
     """When this fails: scripts/gen-docs."""
     made = load(ROOT / "scripts" / "lib" / "gen_docs.py").page()
     assert made == (ROOT / "docs" / "configuration.md").read_text("utf-8")
+
+
+def test_the_table_of_engine_features_is_current():
+    """When this fails: scripts/gen-docs."""
+    page = (ROOT / "docs" / "engines.md").read_text("utf-8")
+    assert load(ROOT / "scripts" / "lib" / "gen_docs.py").engines(page) == page
+    assert "| text generation | yes | yes | yes | yes | yes |" in page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -49,6 +49,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         separate_reasoning=chat.separate_reasoning is not False,
         reasoning_effort=None if chat.reasoning_effort is None else str(chat.reasoning_effort),
         template_kwargs=chat.chat_template_kwargs or {},
+        lora=chat.lora_path or None,
         hints=hints(headers, dp_rank=chat.data_parallel_rank),
         raw=body,
         options=ChatOptions(usage_options(chat), chat.stream_reasoning is not False),

@@ -4,7 +4,7 @@ from smg.api.openai_chat.types import ChatBody
 from smg.api.sampling import refuse
 from smg.core.errors import GatewayError, bad_request
 
-_UNSUPPORTED = ("lora_path", "return_hidden_states", "return_audio", "session_params")
+_UNSUPPORTED = ("return_hidden_states", "return_audio", "session_params")
 
 
 def check(body: ChatBody) -> None:

@@ -13,7 +13,7 @@ from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest, Logprobs
 
-_UNSUPPORTED = ("lora_path", "return_hidden_states", "session_params")
+_UNSUPPORTED = ("return_hidden_states", "session_params")
 
 
 class CompletionOptions(msgspec.Struct, frozen=True):
@@ -53,6 +53,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         skip_special_tokens=wired.skip_special_tokens is not False,
         separate_reasoning=False,
         hints=hints(headers, dp_rank=wired.data_parallel_rank),
+        lora=wired.lora_path or None,
         raw=body,
         options=CompletionOptions(wired.n or 1, bool(wired.echo), wired.logprobs is not None, usage_options(wired)),
     )

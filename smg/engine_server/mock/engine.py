@@ -1,4 +1,4 @@
-"""MockEngine: a scriptable engine of the vLLM contract on a real gRPC port, inside the calling process."""
+"""MockEngine: a scriptable engine of any contract on a real gRPC port, inside the calling process."""
 
 import asyncio
 import contextlib
@@ -10,12 +10,12 @@ from pathlib import Path
 import grpc
 import msgspec
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from smg_grpc_proto import vllm_engine_pb2_grpc
 
 from smg.core import clock
 from smg.engine_server import serve
 from smg.engine_server.mock.script import Script
 from smg.engine_server.mock.servicer import MockServicer, Recorded
+from smg.engine_server.mock.table import CONTRACTS
 
 SERVICE = "vllm.grpc.engine.VllmEngine"
 
@@ -26,7 +26,8 @@ class MockEngine:
         async with MockEngine(Script.text("Hello!")) as engine:
             channel = grpc.aio.insecure_channel(engine.address)
 
-    ``port`` 0 picks a free one; ``default_sampling`` becomes ``default_sampling_params_json``. A stopped or killed
+    ``contract`` is a name of ``mock.table``. ``port`` 0 picks a free one; ``default_sampling`` becomes
+    ``default_sampling_params_json``; without ``generates`` the model only embeds. A stopped or killed
     engine can be started again; it then listens on the same port and keeps its records.
     """
 
@@ -35,13 +36,15 @@ class MockEngine:
         script: Script = Script(),  # noqa: B008 - frozen
         port: int = 0,
         *,
+        contract: str = "vllm",
         host: str = "127.0.0.1",
         model: str = "mock-model",
         context_length: int = 32768,
         default_sampling: Mapping[str, float] | None = None,
+        generates: bool = True,
     ) -> None:
         sampling = msgspec.json.encode(default_sampling).decode() if default_sampling else ""
-        self._servicer = MockServicer(script, model, context_length, sampling)
+        self._servicer = MockServicer(CONTRACTS[contract](), script, model, context_length, sampling, generates)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._host = host
         self._port = port
@@ -49,6 +52,11 @@ class MockEngine:
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- what tests look at
+
+    @property
+    def service(self) -> str:
+        """Full name of the contract's service."""
+        return str(self._servicer.contract.service.full_name)
 
     @property
     def address(self) -> str:
@@ -76,6 +84,15 @@ class MockEngine:
         return self._servicer.running
 
     @property
+    def connections(self) -> int:
+        """Open connections of clients."""
+        clients = set()
+        for connection in self._connections():
+            clients.add(connection.getpeername())
+            connection.close()
+        return len(clients)
+
+    @property
     def calls(self) -> Mapping[str, int]:
         """Calls per RPC since the script was set."""
         return self._servicer.calls
@@ -97,7 +114,7 @@ class MockEngine:
         if self._server is not None:
             raise RuntimeError("the mock engine is already running")
         server = grpc.aio.server(options=serve.GRPC_OPTIONS)
-        vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(self._servicer, server)
+        server.add_generic_rpc_handlers((self._servicer.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         self._port = server.add_insecure_port(f"{self._host}:{self._port}")
         self._servicer.started = clock.monotonic()
@@ -171,5 +188,5 @@ class MockEngine:
     async def _set_health(self) -> None:
         up = self.script.serving and self.script.healthy and self._servicer.ready
         status = health_pb2.HealthCheckResponse.SERVING if up else health_pb2.HealthCheckResponse.NOT_SERVING
-        for service in ("", SERVICE):
+        for service in ("", self.service):
             await self._health.set(service, status)

@@ -10,6 +10,7 @@ import grpc
 import msgspec
 
 from smg.engine_server.mock import tokenizer
+from smg.engine_server.mock.ask import Ask
 
 Kind: TypeAlias = Literal["status", "stall", "eof"]
 _FAULT = re.compile(r"(status|stall|eof)(?:@([0-9]{1,9}))?")
@@ -62,15 +63,18 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     Reports: ``finish`` and ``matched_stop`` replace what follows from the ids; ``cached_tokens`` is reported in all
     messages, or from the second on (``late_cached``); ``empty_chunks`` puts a message without ids before each one that
-    has some. ``repeat_last_delta`` and ``delta_counts`` are vLLM's ways (spec engine-contract 2.1): off, the Complete
-    of a stream has all ids, and counts are cumulative.
+    has some. ``complete_ids`` (what the Complete of a stream repeats) and ``delta_counts`` replace the contract's own
+    ways. ``reasoning_tokens``, ``spec_tokens`` (accepted, drafted) and ``weight_version`` are told where the contract
+    has a place for them.
 
-    Checks: ``strict`` refuses sampling scalars that a client forgot to set (zero top_p, repetition_penalty or n), as
-    vLLM does.
+    Checks: ``strict`` refuses sampling scalars that a client forgot to set (a zero top_p, repetition_penalty or n), as
+    the real engines do.
 
-    Engine: ``healthy`` and ``serving`` are the answers of HealthCheck and grpc.health.v1; ``startup_delay`` makes the
-    engine unready for so many seconds after ``start``. ``waiting`` and ``token_usage`` go into GetLoads. ``bundle``
-    and ``bundle_digest`` replace the tokenizer archive and its SHA-256; ``bundle_chunk`` is in bytes.
+    Engine: ``healthy`` and ``serving`` are the answers of HealthCheck and grpc.health.v1, the former after
+    ``health_delay`` seconds; ``startup_delay`` makes the engine unready for so many seconds after ``start``.
+    ``waiting`` and ``token_usage`` go into GetLoads. ``embedding`` is the length of the vectors Embed returns.
+    ``bundle`` and ``bundle_digest`` replace the tokenizer archive and its SHA-256; ``bundle_chunk`` (bytes) the
+    contract's own size of chunks.
     """
 
     tokens: Tokens | None = None
@@ -85,18 +89,23 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int = 0
     late_cached: bool = False
     empty_chunks: bool = False
-    repeat_last_delta: bool = True
-    delta_counts: bool = True
+    complete_ids: Literal["delta", "all", "none"] | None = None
+    delta_counts: bool | None = None
+    reasoning_tokens: int = 0
+    spec_tokens: tuple[int, int] = (0, 0)
+    weight_version: str = ""
     strict: bool = True
     faults: tuple[Fault, ...] = ()
     healthy: bool = True
     serving: bool = True
+    health_delay: float = 0.0
     startup_delay: float = 0.0
     waiting: int = 0
     token_usage: float = 0.0
+    embedding: int = 8
     bundle: bytes | None = None
     bundle_digest: str | None = None
-    bundle_chunk: int = 64 << 10
+    bundle_chunk: int | None = None
 
     @classmethod
     def text(cls, *texts: str, split: Literal["byte", "word"] = "word", **rest: Any) -> "Script":
@@ -113,32 +122,20 @@ class Choice(msgspec.Struct):
     matched_stop: int | str | None = None
 
 
-def plan(script: Script, request: Any, prompt: Sequence[int], index: int) -> Choice:
-    """Work out choice ``index`` of ``request`` (a GenerateRequest whose prompt has the ids ``prompt``).
+def plan(script: Script, ask: Ask, index: int) -> Choice:
+    """Work out choice ``index`` of ``ask``.
 
     The order of the checks is vLLM's: min_tokens, end of sequence, stop ids, max_tokens.
     """
-    params = request.sampling_params
-    limit = params.max_tokens if params.HasField("max_tokens") else None
-    ids = _wanted(script, request, prompt, index)
-    if params.ignore_eos:
+    limit = ask.max_tokens
+    ids = _wanted(script, ask, index)
+    if ask.ignore_eos:
         while limit is not None and ids and len(ids) < limit:
             ids = (ids + ids)[:limit]
     elif script.eos and script.finish is None:
         ids = [*ids, tokenizer.EOS]
 
-    end = Choice(ids, "stop")
-    stops = frozenset(params.stop_token_ids)
-    for count, token in enumerate(ids, 1):
-        if count >= params.min_tokens and token == tokenizer.EOS and not params.ignore_eos:
-            end = Choice(ids[:count], "stop")
-            break
-        if count >= params.min_tokens and token in stops:
-            end = Choice(ids[:count], "stop", token)
-            break
-        if count == limit:
-            end = Choice(ids[:count], "length")
-            break
+    end = _end(ids, ask)
     if script.finish is not None:
         end.finish = script.finish
     if script.matched_stop is not None:
@@ -146,13 +143,26 @@ def plan(script: Script, request: Any, prompt: Sequence[int], index: int) -> Cho
     return end
 
 
-def _wanted(script: Script, request: Any, prompt: Sequence[int], index: int) -> list[int]:
+def _end(ids: list[int], ask: Ask) -> Choice:
+    """Where the choice ends; the token it ends on stays only where the request wants it."""
+    for count, token in enumerate(ids, 1):
+        kept = count if ask.keep_stop else count - 1
+        if count >= ask.min_tokens and token == tokenizer.EOS and not ask.ignore_eos:
+            return Choice(ids[:kept], "stop")
+        if count >= ask.min_tokens and token in ask.stop_ids:
+            return Choice(ids[:kept], "stop", token)
+        if count == ask.max_tokens:
+            return Choice(ids[:count], "length")
+    return Choice(ids, "stop")
+
+
+def _wanted(script: Script, ask: Ask, index: int) -> list[int]:
     if script.choices is not None:
         return list(script.choices[index % len(script.choices)])
     if script.tokens is None:
-        return prompt_words(prompt, index, script.length)
+        return prompt_words(ask.prompt, index, script.length)
     if callable(script.tokens):
-        return list(script.tokens(request, index))
+        return list(script.tokens(ask.request, index))
     return list(script.tokens)
 
 

@@ -1,4 +1,4 @@
-"""The vLLM contract as a mock engine answers it: scripted tokens, quirks and faults."""
+"""The RPCs of a mock engine: scripted tokens, pace and faults, in the messages of any contract."""
 
 import asyncio
 import contextlib
@@ -9,25 +9,27 @@ from typing import Any, Literal, NoReturn
 
 import grpc
 import msgspec
-from smg_grpc_proto import vllm_engine_pb2 as pb
-from smg_grpc_proto import vllm_engine_pb2_grpc
+from google.protobuf.message_factory import GetMessageClass
+from smg_grpc_proto.generated import common_pb2
 
 from smg._version import __version__
 from smg.core import clock
 from smg.engine_server import bundle
 from smg.engine_server.mock import tokenizer
-from smg.engine_server.mock.messages import Reply
+from smg.engine_server.mock.ask import Ask, Refused, Report
+from smg.engine_server.mock.contract import Contract
+from smg.engine_server.mock.reply import Reply
 from smg.engine_server.mock.script import Fault, Script, plan
 
 
 class Recorded(msgspec.Struct):
     """One Generate call as the engine saw it.
 
-    ``request`` is the GenerateRequest; ``sent`` are the ids produced, per choice. ``state`` is ``running``, ``done``,
+    ``ask`` is the GenerateRequest, read; ``sent`` are the ids produced, per choice. ``state`` is ``running``, ``done``,
     ``failed`` (by a fault or refused), ``aborted`` (by the Abort RPC) or ``cancelled`` (the client reset the call).
     """
 
-    request: Any
+    ask: Ask
     metadata: dict[str, str | bytes]
     state: Literal["running", "done", "failed", "aborted", "cancelled"] = "running"
     sent: list[list[int]] = msgspec.field(default_factory=list)
@@ -35,25 +37,57 @@ class Recorded(msgspec.Struct):
 
     @property
     def id(self) -> str:
-        return str(self.request.request_id)
+        return self.ask.id
+
+    @property
+    def request(self) -> Any:
+        """The message itself."""
+        return self.ask.request
 
 
 class _Ended(Exception):
     """A scripted end of the stream with status OK and no Complete."""
 
 
-class MockServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
-    """One mock engine's RPCs. ``script`` is read at the start of every call."""
+class MockServicer:
+    """One mock engine's RPCs, in the messages of ``contract``. ``script`` is read at the start of every call."""
 
-    def __init__(self, script: Script, model: str, context_length: int, default_sampling: str) -> None:
+    def __init__(
+        self,
+        contract: Contract,
+        script: Script,
+        model: str,
+        context_length: int,
+        default_sampling: str,
+        generates: bool,
+    ) -> None:
+        self.contract = contract
         self.script = script
         self.model = model
         self.context_length = context_length
         self.default_sampling = default_sampling
+        self.generates = generates
         self.requests: list[Recorded] = []
         self.aborted: list[str] = []
         self.calls: Counter[str] = Counter()
         self.started = clock.monotonic()
+
+    def handlers(self) -> Any:
+        """What serves the RPCs of the contract that there are methods for; grpc answers the others UNIMPLEMENTED."""
+        methods = {}
+        for method in self.contract.service.methods:
+            handler = getattr(self, method.name, None)
+            if handler is None:
+                continue
+            make = (
+                grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
+            )
+            methods[method.name] = make(
+                handler,
+                request_deserializer=GetMessageClass(method.input_type).FromString,
+                response_serializer=_serialize,
+            )
+        return grpc.method_handlers_generic_handler(self.contract.service.full_name, methods)
 
     def reset(self, script: Script) -> None:
         """Take a new script; faults limited to the first calls count from here."""
@@ -73,7 +107,7 @@ class MockServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[mis
 
     async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:
         script, faults = self.script, self._faults("Generate")
-        entry = Recorded(request, dict(context.invocation_metadata() or ()))
+        entry = Recorded(self.contract.ask(request), dict(context.invocation_metadata() or ()))
         self.requests.append(entry)
         stream = self._generate(script, faults, entry, context)
         try:
@@ -94,128 +128,142 @@ class MockServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[mis
     async def _generate(
         self, script: Script, faults: Sequence[Fault], entry: Recorded, context: Any
     ) -> AsyncGenerator[Any, None]:
-        request = entry.request
         await self._strike(faults, None, entry, context)
         await self._require_ready(context)
-        prompt = await self._prompt(request, context)
-        await self._check(script, request, prompt, context)
+        ask = entry.ask
+        try:
+            self._check(script, ask)
+        except Refused as error:
+            await _refuse(context, str(error))
         if any(fault.after_chunks is not None for fault in faults):
             await context.send_initial_metadata(())
         await self._strike(faults, 0, entry, context)
 
-        count = max(1, request.sampling_params.n)
-        replies = [
-            Reply(script, request, prompt, index, plan(script, request, prompt, index)) for index in range(count)
-        ]
-        open_replies, steps = list(replies), 0
+        replies = [Reply(script, self.contract, ask, index, plan(script, ask, index)) for index in range(ask.n)]
+        groups = [[reply] for reply in replies] if self.contract.one_by_one(ask) else [replies]
+        steps = 0
         delay = script.first_delay
-        while open_replies:
-            await _pause(delay, entry)
-            delay = script.chunk_delay
-            for reply in list(open_replies):
+        for group in groups:
+            running = list(group)
+            while running:
+                await _pause(delay, entry)
+                delay = script.chunk_delay
+                for reply in list(running):
+                    if entry.abort.is_set():
+                        break
+                    messages = [] if reply.done else reply.step()
+                    entry.sent = [each.sent for each in replies]
+                    for message in messages:
+                        yield message
+                    steps += 1
+                    await self._strike(faults, steps, entry, context)
+                    if reply.done:
+                        running.remove(reply)
+                        yield reply.complete()
                 if entry.abort.is_set():
-                    break
-                messages = [] if reply.done else reply.step()
-                entry.sent = [each.sent for each in replies]
-                for message in messages:
-                    yield message
-                steps += 1
-                await self._strike(faults, steps, entry, context)
-                if reply.done:
-                    open_replies.remove(reply)
-                    yield reply.complete()
-            if entry.abort.is_set():
-                for reply in open_replies:
-                    yield reply.complete("abort")
-                return
+                    for reply in running:
+                        yield reply.complete("abort")
+                    return
 
-    async def _prompt(self, request: Any, context: Any) -> Sequence[int]:
-        if request.WhichOneof("input") == "text":
-            return tokenizer.encode_text(request.text)
-        if not request.tokenized.input_ids:
-            await _refuse(context, "the prompt is empty")
-        return list(request.tokenized.input_ids)
-
-    async def _check(self, script: Script, request: Any, prompt: Sequence[int], context: Any) -> None:
-        params = request.sampling_params
-        if len(prompt) >= self.context_length:
-            await _refuse(context, f"the prompt has {len(prompt)} tokens, the context {self.context_length}")
-        if max(prompt) >= tokenizer.VOCAB_SIZE:
-            await _refuse(context, f"token id {max(prompt)} is outside the vocabulary of {tokenizer.VOCAB_SIZE}")
-        if params.HasField("max_tokens") and params.max_tokens == 0:
-            await _refuse(context, "max_tokens must be at least 1")
+    def _check(self, script: Script, ask: Ask) -> None:
+        """Raise Refused for what no engine would take."""
+        if not self.generates:
+            raise Refused("the model does not generate")
+        if not ask.prompt:
+            raise Refused("the prompt is empty")
+        if len(ask.prompt) >= self.context_length:
+            raise Refused(f"the prompt has {len(ask.prompt)} tokens, the context {self.context_length}")
+        if max(ask.prompt) >= tokenizer.VOCAB_SIZE:
+            raise Refused(f"token id {max(ask.prompt)} is outside the vocabulary of {tokenizer.VOCAB_SIZE}")
+        if ask.max_tokens == 0:
+            raise Refused("max_tokens must be at least 1")
         if script.strict:
-            for field in ("top_p", "repetition_penalty", "n"):
-                if not getattr(params, field):
-                    await _refuse(context, f"{field} must be greater than 0")
+            self.contract.check(ask.request)
 
     # -- control
 
     async def Abort(self, request: Any, context: Any) -> Any:
         await self._fault("Abort", context)
-        wanted = set(request.request_ids)
-        self.aborted += request.request_ids
+        named = self.contract.abort_ids(request)
+        self.aborted += named
+        found = False
         for entry in self.requests:
-            if entry.state == "running" and entry.id in wanted:
+            if entry.state == "running" and any(self.contract.hits(each, entry.id) for each in named):
                 entry.abort.set()
-        return pb.AbortResponse()
+                found = True
+        return self.contract.aborted(found)
 
     async def HealthCheck(self, request: Any, context: Any) -> Any:
         await self._fault("HealthCheck", context)
-        healthy = self.script.healthy and self.ready
-        return pb.HealthCheckResponse(healthy=healthy, message="OK" if healthy else "scripted as unhealthy")
+        await asyncio.sleep(self.script.health_delay)
+        return self.contract.health(self.script.healthy and self.ready)
 
     async def GetModelInfo(self, request: Any, context: Any) -> Any:
         await self._fault("GetModelInfo", context)
         await self._require_ready(context)
-        return pb.GetModelInfoResponse(
-            model_path=self.model,
-            is_generation=True,
-            max_context_length=self.context_length,
-            vocab_size=tokenizer.VOCAB_SIZE,
-            served_model_name=self.model,
-            tokenizer_path=self.model,
-            model_type="mock",
-            architectures=["MockForCausalLM"],
-            eos_token_ids=[tokenizer.EOS],
-            pad_token_id=tokenizer.END_OF_TEXT,
-            bos_token_id=tokenizer.IM_START,
-            max_req_input_len=self.context_length - 1,
-            default_sampling_params_json=self.default_sampling,
-        )
+        return self.contract.model_info(self._report())
 
     async def GetServerInfo(self, request: Any, context: Any) -> Any:
         await self._fault("GetServerInfo", context)
-        return pb.GetServerInfoResponse(
-            active_requests=self.running,
-            uptime_seconds=clock.monotonic() - self.started,
-            server_type="vllm-grpc",
-            data_parallel_size=1,
-            block_size=16,
-            max_num_seqs=256,
-        )
+        return self.contract.server_info(self._report())
 
     async def GetLoads(self, request: Any, context: Any) -> Any:
         await self._fault("GetLoads", context)
-        used = sum(len(entry.request.tokenized.input_ids) for entry in self.requests if entry.state == "running")
-        load = pb.SchedulerLoad(
-            num_running_reqs=self.running,
-            num_waiting_reqs=self.script.waiting,
-            num_total_reqs=self.running + self.script.waiting,
-            num_used_tokens=used,
-            max_total_num_tokens=self.context_length,
-            token_usage=self.script.token_usage,
-            max_running_requests=256,
-        )
+        try:
+            load = self.contract.load(request, self._report())
+        except Refused as error:
+            await _refuse(context, str(error))
         stamp = datetime.now(UTC).isoformat()
-        return pb.GetLoadsResponse(timestamp=stamp, version=__version__, dp_rank_count=1, loads=[load])
+        return self.contract.pb.GetLoadsResponse(timestamp=stamp, version=__version__, dp_rank_count=1, loads=[load])
 
     async def GetTokenizer(self, request: Any, context: Any) -> AsyncIterator[Any]:
         await self._fault("GetTokenizer", context)
         script = self.script
         archive = tokenizer.archive(self.context_length) if script.bundle is None else script.bundle
-        for chunk in bundle.chunks(archive, script.bundle_chunk, script.bundle_digest):
+        for chunk in bundle.chunks(archive, script.bundle_chunk or self.contract.bundle_chunk, script.bundle_digest):
             yield chunk
+
+    async def Embed(self, request: Any, context: Any) -> Any:
+        await self._fault("Embed", context)
+        answer = self.contract.pb.EmbedResponse
+        if "embedding_dim" not in answer.DESCRIPTOR.fields_by_name:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this engine does not embed")
+        prompt, length = request.tokenized.input_ids, self.script.embedding
+        vector = [float((sum(prompt) + place) % 7) for place in range(length)]
+        return answer(embedding=vector, embedding_dim=length, prompt_tokens=len(prompt))
+
+    async def FlushCache(self, request: Any, context: Any) -> Any:
+        await self._fault("FlushCache", context)
+        idle = not self.running
+        return common_pb2.FlushCacheResponse(success=idle, message="flushed" if idle else "requests are running")
+
+    async def StartProfile(self, request: Any, context: Any) -> Any:
+        await self._fault("StartProfile", context)
+        try:
+            return self.contract.start_profile(request)
+        except Refused as error:
+            await _refuse(context, str(error))
+
+    async def StopProfile(self, request: Any, context: Any) -> Any:
+        await self._fault("StopProfile", context)
+        return common_pb2.ProfileResponse(success=True, message="stopped")
+
+    def _report(self) -> Report:
+        return Report(
+            model=self.model,
+            context_length=self.context_length,
+            vocab_size=tokenizer.VOCAB_SIZE,
+            eos=tokenizer.EOS,
+            pad=tokenizer.END_OF_TEXT,
+            bos=tokenizer.IM_START,
+            default_sampling=self.default_sampling,
+            generates=self.generates,
+            running=self.running,
+            waiting=self.script.waiting,
+            used_tokens=sum(len(entry.ask.prompt) for entry in self.requests if entry.state == "running"),
+            usage=self.script.token_usage,
+            uptime=clock.monotonic() - self.started,
+        )
 
     # -- faults
 
@@ -245,6 +293,10 @@ class MockServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[mis
     async def _require_ready(self, context: Any) -> None:
         if not self.ready:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the model is still loading")
+
+
+def _serialize(message: Any) -> bytes:
+    return bytes(message.SerializeToString())
 
 
 async def _refuse(context: Any, message: str) -> NoReturn:

@@ -71,9 +71,9 @@ class Transport(Protocol):
     """A connection (or several) to one engine address, opened on first use."""
 
     async def unary(
-        self, path: str, message: bytes, timeout: float, metadata: Mapping[str, str] | None = None
+        self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
     ) -> bytes:
-        """Call ``path`` (``/service/Method``). Raises GatewayError as ``Call.read``."""
+        """Call ``path`` (``/service/Method``) for at most ``timeout`` seconds. Raises GatewayError as ``Call.read``."""
         ...
 
     def stream(

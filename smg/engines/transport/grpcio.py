@@ -81,7 +81,7 @@ class GrpcioTransport:
         self._closed = False
 
     async def unary(
-        self, path: str, message: bytes, timeout: float, metadata: Mapping[str, str] | None = None
+        self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
     ) -> bytes:
         connection = self._pick()
         connection.calls += 1

@@ -43,7 +43,7 @@ class H2Transport:
         self._closed = False
 
     async def unary(
-        self, path: str, message: bytes, timeout: float, metadata: Mapping[str, str] | None = None
+        self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
     ) -> bytes:
         return await self._unary.unary(path, message, timeout, metadata)
 

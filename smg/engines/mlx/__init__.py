@@ -1,0 +1,1 @@
+"""The MLX contract (``mlx.grpc.engine.MlxEngine``)."""

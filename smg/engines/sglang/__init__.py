@@ -1,0 +1,1 @@
+"""The SGLang contract (``sglang.grpc.scheduler.SglangScheduler``)."""

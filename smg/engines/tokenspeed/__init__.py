@@ -1,0 +1,1 @@
+"""The TokenSpeed contract (``tokenspeed.grpc.scheduler.TokenSpeedScheduler``)."""

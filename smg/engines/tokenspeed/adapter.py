@@ -1,0 +1,91 @@
+"""Adapter of the TokenSpeed contract (spec engine-contract 2 and 3.6): ids only, ``stream`` true on every Generate."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
+
+from smg.core.backends import EngineRequest
+from smg.engines import labels, protobuf
+from smg.engines.base import EngineInfo
+from smg.engines.capabilities import CONSTRAINTS
+from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter, unsupported
+from smg.engines.tokenspeed.decode import TokenSpeedDecoder
+from smg.engines.tokenspeed.sampling import sampling_params
+
+_LOGPROBS = "enable_output_logprobs"
+
+
+class TokenSpeedAdapter(ContractAdapter):
+    """The ``Adapter`` of ``tokenspeed.grpc.scheduler.TokenSpeedScheduler``."""
+
+    pb = pb
+    name = "tokenspeed"
+    service = "tokenspeed.grpc.scheduler.TokenSpeedScheduler"
+    health_secs = GENERATING_HEALTH_SECS
+    capabilities = CONSTRAINTS | {
+        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank"),
+        *("loads", "tokenizer_bundle", "flush_cache", "profile"),
+    }
+
+    def generate(self, request: EngineRequest) -> bytes:
+        """Encode a GenerateRequest. Raises GatewayError (400), see ``sampling_params``."""
+        wanted = request.logprobs
+        if request.lora is not None:
+            raise unsupported("lora_path", "LoRA adapters")
+        if wanted is not None and wanted.prompt:
+            raise unsupported("logprobs", "log probabilities of the prompt")
+        message = pb.GenerateRequest(
+            request_id=request.id,
+            tokenized=protobuf.tokenized(pb.TokenizedInput, request.ids),
+            sampling_params=sampling_params(request),
+            return_logprob=wanted is not None,
+            top_logprobs_num=wanted.top if wanted is not None else 0,
+            stream=True,
+            data_parallel_rank=request.dp_rank,
+        )
+        return protobuf.encode(message)
+
+    def decoder(self, request: EngineRequest) -> TokenSpeedDecoder:
+        return TokenSpeedDecoder(request)
+
+    def abort(self, ids: Sequence[str], reason: str) -> Sequence[bytes]:
+        return protobuf.abort_each(pb.AbortRequest, ids, reason=reason)
+
+    def info(self, model: bytes, server: bytes) -> EngineInfo:
+        told = protobuf.parse(pb.GetModelInfoResponse, model)
+        serving = protobuf.parse(pb.GetServerInfoResponse, server)
+        arguments = serving.server_args
+        found = labels.flatten(told) | labels.flatten(serving)
+        found |= labels.server_arguments(arguments, "model", "tokenizer")
+        found |= labels.struct_labels(serving.scheduler_info, ("shm_namespace_id",))
+        longest = max(0, told.max_req_input_len)
+        return EngineInfo(
+            model_id=told.served_model_name or told.model_path,
+            model_path=told.model_path,
+            tokenizer_path=told.tokenizer_path,
+            context_length=labels.count(arguments, "context_length") or max(0, told.max_context_length) or longest,
+            max_input_length=longest,
+            vocab_size=max(0, told.vocab_size),
+            eos_ids=tuple(told.eos_token_ids),
+            is_generation=_generates(arguments),
+            default_sampling=labels.default_sampling(told.default_sampling_params_json),
+            labels=found,
+            lacks=_lacks(arguments),
+        )
+
+
+def _generates(arguments: Any) -> bool:
+    """Encode workers answer this service too, but refuse Generate."""
+    role = labels.scalars(arguments, ("disaggregation_mode", "is_embedding"))
+    return role.get("disaggregation_mode") != "encode" and role.get("is_embedding") is not True
+
+
+def _lacks(arguments: Any) -> frozenset[str]:
+    """Features that are off: log probabilities have a switch, and a pin works where ``dp_size`` is told."""
+    lacks = set()
+    if labels.scalars(arguments, (_LOGPROBS,)).get(_LOGPROBS) is False:
+        lacks.add("logprobs")
+    if labels.count(arguments, "dp_size") <= 1:
+        lacks.add("dp_rank")
+    return frozenset(lacks)

@@ -1,0 +1,26 @@
+"""Generate answers of the TokenSpeed contract (spec engine-contract 2.1, 3.6), with the version of the weights."""
+
+from typing import Any
+
+from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
+
+from smg.core.batch import TokenBatch
+from smg.engines.decoding import StreamDecoder
+
+
+class TokenSpeedDecoder(StreamDecoder):
+    """Decoder of one Generate stream."""
+
+    response = pb.GenerateResponse
+
+    def _chunk(self, chunk: Any) -> TokenBatch:
+        batch = super()._chunk(chunk)
+        batch.weight_version = chunk.weight_version
+        return batch
+
+    def _complete(self, complete: Any) -> TokenBatch:
+        batch = super()._complete(complete)
+        batch.weight_version = complete.weight_version
+        batch.spec_accepted_tokens = complete.spec_accepted_tokens
+        batch.spec_draft_tokens = complete.spec_draft_tokens
+        return batch

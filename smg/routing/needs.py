@@ -1,0 +1,81 @@
+"""What a request needs of a worker, and which workers have it (spec engine-contract 2.3 and 9).
+
+Needs are features without which the answer would be wrong: a worker that lacks one is no candidate. Wishes are features
+whose lack leaves the answer right: workers that have them come first, and a request that went elsewhere is answered
+with a warning.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from smg.core.errors import GatewayError
+from smg.core.request import GenerationRequest
+from smg.engines.capabilities import CONSTRAINTS, FEATURES
+from smg.engines.constraints import param_of
+from smg.fleet.records import WorkerRecord
+from smg.routing.router import Query
+
+# Feature to the request's field, where their names differ.
+_PARAMS: Mapping[str, str] = {
+    "generate": "model",
+    "embed": "model",
+    "prompt_logprobs": "logprobs",
+    "lora": "lora_path",
+    "dp_rank": "data_parallel_rank",
+    **{kind: param_of(kind) for kind in CONSTRAINTS},
+}
+
+
+def required(request: GenerationRequest) -> frozenset[str]:
+    """Features without which ``request`` cannot be answered as asked."""
+    logprobs, constraint = request.logprobs, request.constraint
+    asked = {
+        "generate": True,
+        "n": request.n > 1,
+        "logit_bias": bool(request.sampling.logit_bias),
+        "min_tokens": request.limits.min_tokens > 0,
+        "logprobs": logprobs is not None,
+        "prompt_logprobs": logprobs is not None and logprobs.prompt,
+        "lora": request.lora is not None,
+    }
+    features = frozenset(name for name, wanted in asked.items() if wanted)
+    return features if constraint is None else features | {constraint.kind}
+
+
+def wished(request: GenerationRequest) -> frozenset[str]:
+    """Features ``request`` asks for that change neither meaning nor form of the answer.
+
+    A seed is a best effort by its definition; a rank is a place.
+    """
+    asked = {"seed": request.sampling.seed is not None, "dp_rank": request.hints.dp_rank is not None}
+    return frozenset(name for name, wanted in asked.items() if wanted)
+
+
+def missing(worker: WorkerRecord, features: frozenset[str]) -> frozenset[str]:
+    """Those of ``features`` that the worker is known to lack."""
+    return frozenset() if worker.features is None else features - worker.features
+
+
+def able(workers: Sequence[WorkerRecord], query: Query) -> list[WorkerRecord]:
+    """Those that have what ``query`` needs; if some of them have all it wishes too, only these."""
+    fit = [worker for worker in workers if not missing(worker, query.needs)]
+    if not query.wishes:
+        return fit
+    return [worker for worker in fit if not missing(worker, query.wishes)] or fit
+
+
+def check(query: Query, workers: Sequence[WorkerRecord]) -> None:
+    """Raise GatewayError ``unsupported_parameter`` (400) when none of ``workers`` ever could take ``query``."""
+    lacks = sorted((sorted(missing(worker, query.needs)) for worker in workers), key=len)
+    if lacks and lacks[0]:
+        feature = lacks[0][0]
+        raise GatewayError(
+            "unsupported_parameter",
+            f"no engine of this model offers {FEATURES.get(feature, feature)}",
+            param=_PARAMS.get(feature, feature),
+        )
+
+
+def warning(lacks: frozenset[str]) -> str:
+    """What a client is told when wishes were not fulfilled, in one line."""
+    names = ", ".join(sorted(_PARAMS.get(feature, feature) for feature in lacks))
+    return f"not supported by the engine and ignored: {names}"

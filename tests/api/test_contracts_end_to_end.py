@@ -1,0 +1,194 @@
+"""One client, engines of all five contracts: the same answers, streamed or not (spec engine-contract 10.1)."""
+
+import asyncio
+import contextlib
+import io
+import zipfile
+
+import msgspec
+import openai
+import pytest
+
+from smg._native.region import STATUS, Region
+from smg.config.settings import RoutingSettings, Settings
+from smg.engine_server.mock import CONTRACTS, MockEngine, Script
+from smg.engine_server.mock import tokenizer as mock
+from smg.engines.capabilities import offered
+from smg.engines.table import adapter
+from smg.fleet.models import derive
+from smg.fleet.records import STATUS_CODES, FleetSnapshot, WorkerRecord
+from smg.pipeline import services as pipeline
+from tests.api.serving import serving, until
+from tests.engines.contracts import driver_to
+
+HI = [{"role": "user", "content": "hi"}]
+TEXT = "hello there, you"
+
+
+@pytest.fixture
+async def engines():
+    """Engines by the name of their contract, which is their model's name too; ``bge`` only embeds."""
+    async with contextlib.AsyncExitStack() as stack:
+        made = {name: MockEngine(Script.text(TEXT), contract=name, model=name) for name in CONTRACTS}
+        made["bge"] = MockEngine(contract="sglang", model="bge", generates=False)
+        for engine in made.values():
+            await stack.enter_async_context(engine)
+        yield made
+
+
+@pytest.fixture
+async def gateway(engines, tmp_path):
+    """Services over these engines, as control would have published them."""
+    zipfile.ZipFile(io.BytesIO(mock.archive(32768))).extractall(tmp_path)
+    region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
+    workers, infos = [], {}
+    for slot, (name, engine) in enumerate(engines.items()):
+        contract = "sglang" if name == "bge" else name
+        async with driver_to(engine.url, contract) as driver:
+            infos[name] = await driver.info()
+        features = offered(adapter(contract).capabilities, infos[name])
+        workers.append(WorkerRecord(name, slot, engine.url, runtime=contract, models=[name], features=features))
+        region.worker_set(slot, STATUS, STATUS_CODES["ready"])
+    models = derive(workers, infos, {}, lambda: 7)
+    for model in models:
+        model.tokenizer_dir, model.tokenizer_key = str(tmp_path), "k"
+    region.publish(msgspec.msgpack.encode(FleetSnapshot(1, workers, models)))
+    built = pipeline.build(Settings(routing=RoutingSettings(retry_initial_backoff_ms=1)), region, 1)
+    watch = asyncio.create_task(built.watch())
+    await until(lambda: all(built.texts.ready(model) for model in models))
+    yield built
+    watch.cancel()
+    await built.close()
+
+
+@pytest.fixture
+async def client(gateway):
+    async with (
+        serving(gateway) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
+
+
+async def streamed(client, **fields):
+    """Texts, finish reasons and usage of a streamed answer."""
+    texts, reasons, usage = {}, {}, None
+    stream = await client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **fields)
+    async for chunk in stream:
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
+            reasons[choice.index] = choice.finish_reason or reasons.get(choice.index)
+    return texts, reasons, usage
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "reason", "tokens"),
+    [
+        ({}, TEXT, "stop", 9),
+        ({"max_tokens": 2}, TEXT[:2], "length", 2),
+        ({"stop": ["there"]}, "hello ", "stop", None),
+        ({"stop": [" you"]}, "hello there,", "stop", None),
+        ({"extra_body": {"stop_token_ids": [mock.WORD_IDS[" you"]]}}, "hello there,", "stop", None),
+        (
+            {"extra_body": {"stop_token_ids": [mock.WORD_IDS[" you"]], "no_stop_trim": True}},
+            "hello there, you",
+            "stop",
+            None,
+        ),
+        ({"logprobs": True, "top_logprobs": 2}, TEXT, "stop", 9),
+    ],
+    ids=str,
+)
+async def test_all_contracts_give_the_same_answer(client, fields, text, reason, tokens):
+    usages = set()
+    for name in CONTRACTS:
+        whole = await client.chat.completions.create(model=name, messages=HI, **fields)
+        [choice] = whole.choices
+        assert (choice.message.content, choice.finish_reason) == (text, reason), name
+        assert await streamed(client, model=name, messages=HI, **fields) == ({0: text}, {0: reason}, whole.usage), name
+        usages.add((whole.usage.prompt_tokens, whole.usage.completion_tokens))
+        if choice.logprobs:
+            rows = choice.logprobs.content
+            assert {row.logprob for row in rows} == {-0.5}
+            assert {len(row.top_logprobs) for row in rows} == {2}
+    assert len(usages) == 1
+    if tokens is not None:
+        assert usages.pop()[1] == tokens
+
+
+async def test_several_choices_where_the_contract_has_them(client):
+    for name in CONTRACTS:
+        question = {"model": name, "messages": HI, "n": 3}
+        if name == "mlx":
+            with pytest.raises(openai.BadRequestError) as caught:
+                await client.chat.completions.create(**question)
+            assert (caught.value.param, caught.value.code) == ("n", "unsupported_parameter")
+            continue
+        whole = await client.chat.completions.create(**question)
+        assert [choice.index for choice in whole.choices] == [0, 1, 2]
+        texts, _, usage = await streamed(client, **question)
+        assert texts == {choice.index: choice.message.content for choice in whole.choices}
+        assert usage == whole.usage
+
+
+async def test_what_the_engine_cannot_do_is_refused_by_name(client, engines):
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+    for fields, param in (
+        ({"response_format": schema}, "response_format"),
+        ({"extra_body": {"regex": "a+"}}, "regex"),
+        ({"extra_body": {"min_tokens": 2}}, "min_tokens"),
+        ({"extra_body": {"lora_path": "sql"}}, "lora_path"),
+    ):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.chat.completions.create(model="mlx", messages=HI, **fields)
+        assert caught.value.param == param
+    assert engines["mlx"].requests == []
+    answer = await client.chat.completions.create(model="sglang", messages=HI, extra_body={"lora_path": "sql"})
+    assert answer.choices[0].message.content == TEXT
+    assert engines["sglang"].requests[-1].request.lora_id == "sql"
+
+
+async def test_what_does_no_harm_is_answered_with_a_warning(client):
+    for name in CONTRACTS:
+        for stream in (False, True):
+            raw = await client.chat.completions.with_raw_response.create(model=name, messages=HI, seed=3, stream=stream)
+            expected = "not supported by the engine and ignored: seed" if name == "sglang" else None
+            assert raw.headers.get("x-smg-warning") == expected, name
+
+
+async def test_a_bias_reaches_every_engine_in_its_own_form(client, engines):
+    for name in CONTRACTS:
+        await client.chat.completions.create(model=name, messages=HI, logit_bias={"5": -100})
+        request = engines[name].requests[-1].request
+        if name == "trtllm":
+            assert len(request.embedding_bias) == mock.VOCAB_SIZE
+            assert request.embedding_bias[5] == -100
+        else:
+            assert list(request.sampling_params.logit_bias.values()) == [-100]
+
+
+async def test_an_engine_that_only_embeds_gets_no_chat(client, engines):
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.chat.completions.create(model="bge", messages=HI)
+    assert caught.value.param == "model"
+    assert "makes embeddings" in caught.value.message
+    assert engines["bge"].requests == []
+
+
+async def test_a_prompt_beyond_what_the_engine_takes(client, engines):
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.chat.completions.create(model="trtllm", messages=[{"role": "user", "content": "a" * 33_000}])
+    assert caught.value.code == "context_length_exceeded"
+    assert engines["trtllm"].requests == []
+
+
+async def test_leaving_stops_the_engine_whatever_its_contract(client, engines, gateway):
+    for name in CONTRACTS:
+        engines[name].script = Script(length=200, chunk_delay=0.05)
+        stream = await client.chat.completions.create(model=name, messages=HI, stream=True)
+        await anext(aiter(stream))
+        await stream.close()
+    await until(lambda: not any(engine.running for engine in engines.values()))
+    assert all(len(engines[name].aborted) <= 1 for name in CONTRACTS)
+    await until(lambda: gateway.region.requests_total() == 0)
