@@ -44,7 +44,6 @@ cdef extern from *:
     static inline void w_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
     _Static_assert(__atomic_always_lock_free(sizeof(word), 0), "64-bit atomics must not need a lock");
     """
-    ctypedef int64_t word
     const word REGION_MAGIC
     word w_load(const word *p) nogil
     word w_load_acquire(const word *p) nogil
@@ -87,6 +86,11 @@ cdef enum:
     _MAX_PROCESSES = 1024
     _MAX_SERIES = 1 << 20
     _MAX_SLOTS = 1 << 20
+
+# What survey looks for.
+cdef enum:
+    STATUS_FIELD = 0
+    STATUS_READY = 2
 
 # Header words.
 cdef enum:
@@ -155,20 +159,6 @@ cdef word _tag(const unsigned char *key, word size) noexcept nogil:
 
 
 cdef class Region:
-    cdef word *_base
-    cdef word *_process_rows
-    cdef word *_sequences
-    cdef word *_slots
-    cdef word *_matrix
-    cdef word *_buffers
-    cdef word *_tags
-    cdef word *_keys
-    cdef word *_cells
-    cdef word _size, _processes, _workers, _series, _snapshot_bytes
-    cdef word _matrix_row, _cell_row, _buffer_words
-    cdef readonly int fd
-    cdef readonly object boot_id
-
     def __cinit__(self):
         self._base = NULL
         self.fd = -1
@@ -380,6 +370,24 @@ cdef class Region:
             self._slot(slot)
             out.append(_column_sum(self._matrix + 2 * slot, self._processes, self._matrix_row))
         return out
+
+    cdef void survey(self, const int *slots, int64_t count, int64_t *requests, int64_t *tokens) noexcept nogil:
+        cdef word process, slot
+        cdef int64_t at
+        cdef word *row
+        for at in range(count):
+            slot = slots[at]
+            requests[at] = -1
+            tokens[at] = 0
+            if 0 <= slot < self._workers and w_load(self._slots + slot * _WORKER_ROW + STATUS_FIELD) == STATUS_READY:
+                requests[at] = 0
+        # Row by row: a process's counts lie side by side.
+        for process in range(self._processes):
+            row = self._matrix + process * self._matrix_row
+            for at in range(count):
+                if requests[at] >= 0:
+                    requests[at] += w_load(row + 2 * slots[at])
+                    tokens[at] += w_load(row + 2 * slots[at] + 1)
 
     def requests_add(self, word process, word delta):
         # Sequentially consistent: of two processes that add at once, at least one sees both.
