@@ -51,7 +51,10 @@ class PrefixSegment:
         """
 
     def dismiss(self, slot: int) -> None:
-        """Forget all the worker in ``slot`` holds, at once and in all processes (O(1))."""
+        """Forget all the worker in ``slot`` holds, at once and in all processes (O(1)).
+
+        A control process that takes over from a dead one dismisses every slot it has no worker for.
+        """
 
     def renew(self, slot: int, plane: int = 1) -> bool:
         """Forget what the worker holds in one plane, at once; False when it is left without a ticket there.

@@ -53,7 +53,7 @@ c_know_me()
 
 LAYOUT_VERSION = 1
 MAX_WORKERS = 4096
-MIN_BYTES = 1 << 20
+MIN_BYTES = 1 << 16
 MAX_BYTES = 1 << 34
 
 cdef enum:
@@ -113,8 +113,8 @@ cdef class PrefixSegment:
         ):
             if not least <= value <= most:
                 raise ValueError(f"{name} must be between {least} and {most}, not {value}")
-        # Shards of about 256 KiB: so many that writers seldom meet, each quick to lay out anew.
-        while bits < 12 and nbytes >> (bits + 1) >= 1 << 18:
+        # So many that writers seldom meet and each is quick to lay out anew, and no more: the pages of all are in use.
+        while nbytes >> (bits + 1) >= (1 << 16 if bits < 8 else 1 << 20) and bits < 12:
             bits += 1
         self._layout(processes, slots, bits, (nbytes >> bits) // (32 * FIRST_SIZE) * FIRST_SIZE)
         self.fd = os.memfd_create("smg-prefix-index", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -228,6 +228,8 @@ cdef class PrefixSegment:
         if not 0 <= process < <int64_t>self._processes:
             raise IndexError(f"process {process} of {self._processes}")
         self._process = process
+        # A column another process saw clean may have been used since: trust nothing that was inherited.
+        memset(self._clean, 0, sizeof(self._clean))
         c_store(self._rows + process * _ROW + _R_WRITES, 0)
         c_store_release(self._rows + process * _ROW + _R_PID, c_me)
 
@@ -284,7 +286,9 @@ cdef class PrefixSegment:
         cdef int plane
         cdef cell *place
         c_store_release(self._live + slot, 0)
-        for plane in range(PLANES):
+        # The exact plane first: should control die in between, a successor's approximate ticket never comes together
+        # with the exact one of its predecessor.
+        for plane in (EXACT, APPROXIMATE):
             place = self._map + plane * self._slots + slot
             c_store_release(place, c_load(place) & ~<cell>0xFFFF)
 

@@ -21,7 +21,7 @@ Spec: routing 10.3 (2, 7, 8).
 """
 
 from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 
 cdef extern from *:
     """
@@ -243,40 +243,37 @@ cdef inline void release(Shard *shard) noexcept nogil:
 cdef inline bint rebuild(const Table *table, Shard *shard, cell size) noexcept nogil:
     """Lay out what a shard holds anew, over ``size`` entries and without what is evicted. False: out of memory."""
     cdef Entry *entries = entries_of(table, shard)
-    cdef Entry *kept = <Entry *>malloc(c_load(&shard.size) * sizeof(Entry))
-    cdef Entry *entry
-    cdef cell at, count = 0, was = c_load(&shard.size), floor = c_load(table.floor)
-    if kept == NULL:
+    # Made aside, so that readers are shut out for the time of a copy only.
+    cdef Entry *made = <Entry *>calloc(size, sizeof(Entry))
+    cdef Entry *place
+    cdef Entry kept
+    cdef cell at, count = 0, floor = c_load(table.floor)
+    if made == NULL:
         return False
-    for at in range(was):
-        kept[count].key = c_load(&entries[at].key)
-        if kept[count].key == 0:
+    for at in range(c_load(&shard.size)):
+        kept.key = c_load(&entries[at].key)
+        if kept.key == 0:
             continue
-        kept[count].used = c_load(&entries[at].used)
-        kept[count].holders[0] = c_load(&entries[at].holders[0]) if kept[count].used >= floor else 0
-        kept[count].holders[1] = c_load(&entries[at].holders[1])
-        if kept[count].holders[0] | kept[count].holders[1]:
+        kept.used = c_load(&entries[at].used)
+        kept.holders[0] = c_load(&entries[at].holders[0]) if kept.used >= floor else 0
+        kept.holders[1] = c_load(&entries[at].holders[1])
+        if kept.holders[0] | kept.holders[1]:
+            place = find(table, made, size, kept.key)
+            place[0] = kept
             count += 1
     c_store(&shard.moves, c_load(&shard.moves) + 1)
     c_fence_release()
-    if size > c_load(&shard.limit):
-        c_store_release(&shard.limit, size)
-    for at in range(was if was > size else size):
-        if c_load(&entries[at].key):
-            c_store(&entries[at].key, 0)
-            c_store(&entries[at].holders[0], 0)
-            c_store(&entries[at].holders[1], 0)
-            c_store(&entries[at].used, 0)
+    c_store(&shard.limit, size)
+    for at in range(size):
+        if made[at].key or c_load(&entries[at].key):
+            c_store(&entries[at].key, made[at].key)
+            c_store(&entries[at].holders[0], made[at].holders[0])
+            c_store(&entries[at].holders[1], made[at].holders[1])
+            c_store(&entries[at].used, made[at].used)
     c_store(&shard.size, size)
-    for at in range(count):
-        entry = find(table, entries, size, kept[at].key)
-        c_store(&entry.holders[0], kept[at].holders[0])
-        c_store(&entry.holders[1], kept[at].holders[1])
-        c_store(&entry.used, kept[at].used)
-        c_store(&entry.key, kept[at].key)
     c_store(&shard.count, count)
     c_store_release(&shard.moves, c_load(&shard.moves) + 1)
-    free(kept)
+    free(made)
     return True
 
 

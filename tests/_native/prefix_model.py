@@ -13,11 +13,10 @@ class Model:
         self.exact: dict[int, set[str]] = {}
         self.used: dict[int, tuple[int, int]] = {}  # key: (tick, -depth)
 
-    def insert(self, keys: PrefixKeys, worker: str, tick: int, floor: float) -> None:
+    def insert(self, keys: PrefixKeys, worker: str, tick: int) -> None:
         for depth, key in enumerate(keys.tolist()):
             self.approximate.setdefault(key, set()).add(worker)
             self.used[key] = (tick, DEEPEST - depth)
-        self.evict(floor)
 
     def evict(self, floor: float) -> None:
         for key, (tick, height) in list(self.used.items()):

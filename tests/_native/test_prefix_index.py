@@ -11,10 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from smg._native.event_blocks import EventBlocks
 from smg._native.prefix_index import PrefixIndex
 from smg._native.prefix_keys import PrefixKeys
-from smg._native.prefix_segment import MAX_WORKERS, MIN_BYTES
+from smg._native.prefix_segment import MAX_WORKERS
 from tests._native.prefix_model import Model
 
 BLOCK = 2
+BYTES = 1 << 20
 SLOTS = 4
 slots = st.integers(0, SLOTS - 1)
 # Few tokens, so that prompts share beginnings; up to 30 blocks, so that both ways of asking are taken.
@@ -34,7 +35,7 @@ class Agreement(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.index = PrefixIndex.create(MIN_BYTES, slots=SLOTS)
+        self.index = PrefixIndex.create(BYTES, slots=SLOTS)
         self.other = PrefixIndex.attach(self.index.fd)
         self.model = Model()
         self.asked: list[list[int]] = [[0] * 60, [0, 1] * 6]
@@ -54,7 +55,7 @@ class Agreement(RuleBasedStateMachine):
         keys = keys_of(prompt)
         self.asked.append(prompt)
         assert self.index.insert(keys, self.index.ticket(slot)) == keys.count
-        self.model.insert(keys, str(slot), self.index.tick, self.index.floor)
+        self.model.insert(keys, str(slot), self.index.tick)
 
     @rule(age=st.integers(0, 6))
     def expire(self, age):
@@ -129,7 +130,7 @@ TestAgreement.settings = settings(max_examples=80, stateful_step_count=40, deadl
 
 @pytest.fixture
 def index():
-    made = PrefixIndex.create(MIN_BYTES, processes=4, slots=256)
+    made = PrefixIndex.create(BYTES, processes=4, slots=256)
     yield made
     made.close()
 
@@ -172,9 +173,7 @@ class TestEviction:
         for number in range(count):
             keys = keys_of([number // 3, *range(40)])
             index.insert(keys, ticket)
-            model.insert(keys, "0", index.tick, 0)
-            if number % 200 == 0:
-                model.evict(index.floor)
+            model.insert(keys, "0", index.tick)
         model.evict(index.floor)
         assert index.floor > 1
         depths = []
@@ -189,7 +188,7 @@ class TestEviction:
         self.fill(index, 5000)
         counts = index.counts()
         assert counts["entries"] <= counts["places"] <= counts["capacity"]
-        assert counts["bytes"] <= MIN_BYTES
+        assert counts["bytes"] <= BYTES
         assert counts["entries"] > counts["capacity"] // 2
 
     def test_memory_grows_with_what_is_held(self):
@@ -286,7 +285,7 @@ class TestWorkers:
         assert index.planes(keys, [3]) == [(1, 0)]
 
     def test_columns_run_out_only_beyond_4096_workers(self):
-        index = PrefixIndex.create(MIN_BYTES, slots=MAX_WORKERS + 2)
+        index = PrefixIndex.create(BYTES, slots=MAX_WORKERS + 2)
         tickets = [index.admit(slot) for slot in range(MAX_WORKERS + 2)]
         assert all(tickets[:MAX_WORKERS])
         assert tickets[MAX_WORKERS:] == [0, 0]
@@ -438,7 +437,7 @@ class TestSegment:
             with pytest.raises(ValueError, match="closed"):
                 call()
 
-    @pytest.mark.parametrize("arguments", [(0,), (1 << 40,), (MIN_BYTES, 0), (MIN_BYTES, 1, 0), (MIN_BYTES, 1, 70000)])
+    @pytest.mark.parametrize("arguments", [(0,), (1 << 40,), (BYTES, 0), (BYTES, 1, 0), (BYTES, 1, 70000)])
     def test_sizes_have_limits(self, arguments):
         with pytest.raises(ValueError, match="must be between"):
             PrefixIndex.create(*arguments)
