@@ -24,10 +24,9 @@ cdef class PrefixIndex(PrefixSegment):
     cdef bint hold(self, cell ticket, cell key) noexcept nogil
     cdef bint unhold(self, cell ticket, cell key) noexcept nogil
     cdef void _walk(
-        self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int64_t *depths
+        self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int *depths
     ) noexcept nogil
-    cdef void _leap(self, const uint64_t *keys, int64_t count, cell group, cell asked, int64_t *depths) noexcept nogil
+    cdef void _leap(self, const uint64_t *keys, int64_t count, cell group, cell asked, int *depths) noexcept nogil
     cdef void depths(
-        self, PrefixKeys keys, const int *slots, int64_t count, int64_t *scratch, int64_t *out
+        self, PrefixKeys keys, const int *slots, const signed char *planes, int64_t count, int *scratch, int *out
     ) noexcept nogil
-    cdef cell live_at(self, int64_t slot) noexcept nogil

@@ -28,8 +28,11 @@ class PrefixIndex(PrefixSegment):
         """Write what could not be written before; returns how much is still left. Every ``insert`` begins with it."""
 
     # asking
-    def planes(self, keys: PrefixKeys, slots: Sequence[int]) -> list[tuple[int, int]]:
-        """(approximate, exact) depth of each slot, whatever is live. ``placement.Placement`` asks without lists."""
+    def depth(self, keys: PrefixKeys, slots: Sequence[int], plane: int = 0) -> list[int]:
+        """Depth each slot holds in a plane (0: approximate, 1: exact), whatever is live.
+
+        ``placement.Placement`` asks without lists, and the right plane for each worker. Raises IndexError, ValueError.
+        """
 
     # upkeep
     @property

@@ -47,7 +47,7 @@ cdef extern from *:
 c_know_me()
 
 cdef enum:
-    _AHEAD = 8
+    _AHEAD = 16
     _MISSED = 64
     _LATE = 4096
     # Up to so many blocks, reading all of them ahead is as quick as searching.
@@ -101,7 +101,7 @@ cdef class PrefixIndex(PrefixSegment):
     ) noexcept nogil:
         """Enter a holder for all keys. Returns how many there was room for; lists those whose shard was taken."""
         cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
-        cdef cell floor = c_load_acquire(self._table.floor), used
+        cdef cell floor = c_load_acquire(self._table.floor), used, key
         cdef int64_t at
         cdef int outcome
         cdef Place place
@@ -114,10 +114,11 @@ cdef class PrefixIndex(PrefixSegment):
         for at in range(count):
             if at + _AHEAD < count:
                 fetch(&self._table, grouped(keys[at + _AHEAD], group))
+            key = grouped(keys[at], group)
             used = used_at(tick, at, group)
-            if touch(&self._table, grouped(keys[at], group), bit, used, floor, &place):
+            if touch(&self._table, key, bit, used, floor, &place):
                 continue
-            outcome = put(&self._table, grouped(keys[at], group), bit, APPROXIMATE, used, &place, SHORTLY)
+            outcome = put(&self._table, key, bit, APPROXIMATE, used, &place, SHORTLY)
             if outcome == FULL:
                 count = at
                 break
@@ -172,7 +173,7 @@ cdef class PrefixIndex(PrefixSegment):
     # queries
 
     cdef void _walk(
-        self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int64_t *depths
+        self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int *depths
     ) noexcept nogil:
         """Follow the asked columns of one group block by block; writes the depth each is lost at."""
         cdef cell alive[2]
@@ -193,15 +194,15 @@ cdef class PrefixIndex(PrefixSegment):
                 gone = alive[plane] & ~found[plane]
                 alive[plane] &= found[plane]
                 while gone:
-                    depths[plane * COLUMNS + <int64_t>group * 64 + lowest(gone)] = at
+                    depths[plane * COLUMNS + <int64_t>group * 64 + lowest(gone)] = <int>at
                     gone &= gone - 1
             at += 1
         for plane in range(PLANES):
             while alive[plane]:
-                depths[plane * COLUMNS + <int64_t>group * 64 + lowest(alive[plane])] = count
+                depths[plane * COLUMNS + <int64_t>group * 64 + lowest(alive[plane])] = <int>count
                 alive[plane] &= alive[plane] - 1
 
-    cdef void _leap(self, const uint64_t *keys, int64_t count, cell group, cell asked, int64_t *depths) noexcept nogil:
+    cdef void _leap(self, const uint64_t *keys, int64_t count, cell group, cell asked, int *depths) noexcept nogil:
         """As ``_walk``, for the approximate plane only: gallop and halve instead of going through all blocks.
 
         Nobody is sent a block without the ones before it, and leaves are evicted first: a hit vouches for what is above.
@@ -227,54 +228,61 @@ cdef class PrefixIndex(PrefixSegment):
             asked &= ~hit
             high = low
             while hit:
-                depths[<int64_t>group * 64 + lowest(hit)] = low
+                depths[<int64_t>group * 64 + lowest(hit)] = <int>low
                 hit &= hit - 1
 
     cdef void depths(
-        self, PrefixKeys keys, const int *slots, int64_t count, int64_t *scratch, int64_t *out
+        self, PrefixKeys keys, const int *slots, const signed char *planes, int64_t count, int *scratch, int *out
     ) noexcept nogil:
-        """Blocks each of ``slots`` holds from the root: ``out[2 * i]`` approximate, ``out[2 * i + 1]`` exact.
+        """How many blocks from the root each slot holds in its plane (all approximate: NULL; -1: not asked, stays).
 
         ``scratch`` has room for 2 × 4,096 numbers. Slots are in range.
         """
-        cdef cell asked[GROUPS][PLANES]
-        cdef cell ticket
+        cdef cell columns[GROUPS][PLANES]
+        cdef cell ticket, column
         cdef int64_t at, group
-        memset(asked, 0, sizeof(asked))
-        for at in range(PLANES * count):
-            ticket = c_load_acquire(self._map + (at & 1) * <int64_t>self._slots + slots[at >> 1])
+        cdef int plane = APPROXIMATE
+        memset(columns, 0, sizeof(columns))
+        for at in range(count):
+            if planes != NULL:
+                plane = planes[at]
+                if plane < 0:
+                    continue
+            ticket = c_load_acquire(self._map + plane * <int64_t>self._slots + slots[at])
             out[at] = -1
             if holds(ticket):
-                out[at] = (at & 1) * COLUMNS + <int64_t>column_of(ticket)
-                asked[column_of(ticket) >> 6][at & 1] |= <cell>1 << (column_of(ticket) & 63)
+                column = column_of(ticket)
+                out[at] = plane * COLUMNS + <int>column
+                columns[column >> 6][plane] |= <cell>1 << (column & 63)
         for group in range(GROUPS):
-            if asked[group][EXACT] or (asked[group][APPROXIMATE] and keys.count <= _SHORT):
-                self._walk(keys.keys, keys.count, group, asked[group], scratch)
-            elif asked[group][APPROXIMATE]:
-                self._leap(keys.keys, keys.count, group, asked[group][APPROXIMATE], scratch)
-        for at in range(PLANES * count):
-            out[at] = 0 if out[at] < 0 else scratch[out[at]]
+            if columns[group][EXACT] or (columns[group][APPROXIMATE] and keys.count <= _SHORT):
+                self._walk(keys.keys, keys.count, group, columns[group], scratch)
+            elif columns[group][APPROXIMATE]:
+                self._leap(keys.keys, keys.count, group, columns[group][APPROXIMATE], scratch)
+        for at in range(count):
+            if planes == NULL or planes[at] >= 0:
+                out[at] = 0 if out[at] < 0 else scratch[out[at]]
 
-    cdef cell live_at(self, int64_t slot) noexcept nogil:
-        return c_load_acquire(self._live + slot)
-
-    def planes(self, PrefixKeys keys not None, slots):
+    def depth(self, PrefixKeys keys not None, slots, int plane=APPROXIMATE):
         self._open()
         cdef int64_t at, count = len(slots)
-        cdef int *asked = <int *>malloc((count + 1) * sizeof(int))
-        cdef int64_t *found = <int64_t *>malloc((PLANES * count + PLANES * COLUMNS) * sizeof(int64_t))
+        cdef int *asked = <int *>malloc((2 * count + PLANES * COLUMNS) * sizeof(int))
+        cdef signed char *planes = <signed char *>malloc(count + 1)
         try:
-            if asked == NULL or found == NULL:
+            if asked == NULL or planes == NULL:
                 raise MemoryError
+            if plane not in (APPROXIMATE, EXACT):
+                raise ValueError(f"{plane} is not a plane")
             for at in range(count):
                 self._known(slots[at])
                 asked[at] = slots[at]
+                planes[at] = plane
             with nogil:
-                self.depths(keys, asked, count, found + PLANES * count, found)
-            return [(found[2 * at], found[2 * at + 1]) for at in range(count)]
+                self.depths(keys, asked, planes, count, asked + 2 * count, asked + count)
+            return [asked[count + at] for at in range(count)]
         finally:
             free(asked)
-            free(found)
+            free(planes)
 
     # upkeep
 

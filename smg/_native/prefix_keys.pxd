@@ -8,10 +8,10 @@ cdef class PrefixKeys:
     cdef readonly int64_t block
 
     cdef int _allocate(self, int64_t count) except -1
-    cdef int64_t reach(self, int64_t depth) noexcept nogil
 
 
 cdef uint64_t chain(uint64_t before, uint64_t content) noexcept nogil
 cdef uint64_t salted(uint64_t prefix, uint64_t salt) noexcept nogil
 cdef uint64_t content_of(const unsigned char *data, int64_t size, uint64_t extra) noexcept nogil
 cdef uint32_t *narrow_ids(list ids, int64_t count) except NULL
+cdef int64_t rung(int64_t number) noexcept nogil

@@ -77,7 +77,7 @@ cdef int64_t _steps(int64_t size) noexcept nogil:
     return 2 * _STEPS + (size - _MIDDLE_END) // _COARSE
 
 
-cdef inline int64_t _rung(int64_t number) noexcept nogil:
+cdef int64_t rung(int64_t number) noexcept nogil:
     """Bytes the first ``number`` blocks of the ladder cover."""
     if number <= _STEPS:
         return number * _FINE
@@ -90,7 +90,7 @@ cdef void _climb(const unsigned char *text, uint64_t salt, int64_t count, uint64
     cdef uint64_t prefix = 0, content
     cdef int64_t number, at = 0, end
     for number in range(count):
-        end = _rung(number + 1)
+        end = rung(number + 1)
         content = xxh3_64(text + at, end - at, _SEED)
         prefix = content if number == 0 else chain(prefix, content)
         keys[number] = salted(prefix, salt)
@@ -187,13 +187,10 @@ cdef class PrefixKeys:
             raise MemoryError
         return 0
 
-    cdef int64_t reach(self, int64_t depth) noexcept nogil:
-        return depth * self.block if self.block else _rung(depth)
-
     def covered(self, int64_t depth):
         if not 0 <= depth <= self.count:
             raise IndexError(f"block {depth} of {self.count}")
-        return self.reach(depth)
+        return depth * self.block if self.block else rung(depth)
 
     def tolist(self):
         return [self.keys[at] for at in range(self.count)]

@@ -5,6 +5,7 @@ from smg._native.prefix_table cimport Table, cell
 cdef enum:
     GROUPS = 64
     COLUMNS = 4096
+    H_EVENTS = 8  # whether any worker was ever live
     H_TICK = 16
 
 

@@ -26,10 +26,10 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 from smg._native.prefix_table cimport (
     APPROXIMATE,
     EXACT,
-    FIRST_SIZE,
     GROUP_BITS,
     PATIENTLY,
     PLANES,
+    QUANTUM,
     TICK_SHIFT,
     Entry,
     Shard,
@@ -46,6 +46,7 @@ from smg._native.prefix_table cimport (
     cell,
     empty,
     entries_of,
+    first_size,
     release,
 )
 
@@ -116,7 +117,7 @@ cdef class PrefixSegment:
         # So many that writers seldom meet and each is quick to lay out anew, and no more: the pages of all are in use.
         while nbytes >> (bits + 1) >= (1 << 16 if bits < 8 else 1 << 20) and bits < 12:
             bits += 1
-        self._layout(processes, slots, bits, (nbytes >> bits) // (32 * FIRST_SIZE) * FIRST_SIZE)
+        self._layout(processes, slots, bits, (nbytes >> bits) // (32 * QUANTUM) * QUANTUM)
         self.fd = os.memfd_create("smg-prefix-index", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.fd, self._size)
@@ -137,8 +138,8 @@ cdef class PrefixSegment:
         c_store(self._table.floor, <cell>1 << TICK_SHIFT)
         c_store(self._base + H_TICK, 1)
         for shard in range(<cell>1 << bits):
-            c_store(&self._table.shards[shard].size, FIRST_SIZE)
-            c_store(&self._table.shards[shard].limit, FIRST_SIZE)
+            c_store(&self._table.shards[shard].size, first_size(&self._table))
+            c_store(&self._table.shards[shard].limit, c_load(&self._table.shards[shard].size))
         c_store_release(self._base + _H_MAGIC, _MAGIC)
         self.join(0)
         return self
@@ -164,7 +165,7 @@ cdef class PrefixSegment:
             not 1 <= head[_H_PROCESSES] <= _MAX_PROCESSES
             or not 1 <= head[_H_SLOTS] <= _MAX_SLOTS
             or not 4 <= head[_H_BITS] <= 12
-            or not FIRST_SIZE <= head[_H_CAPACITY] <= MAX_BYTES
+            or not QUANTUM <= head[_H_CAPACITY] <= MAX_BYTES
         ):
             raise ValueError("prefix index header is damaged")
         self._layout(head[_H_PROCESSES], head[_H_SLOTS], head[_H_BITS], head[_H_CAPACITY])
@@ -322,6 +323,9 @@ cdef class PrefixSegment:
 
     def set_live(self, int64_t slot, int64_t block):
         self._known(slot)
+        if block:
+            # From now on there may be live workers; it is not worth while to count them.
+            c_store(self._base + H_EVENTS, 1)
         c_store_release(self._live + slot, block)
 
     def live(self, int64_t slot):

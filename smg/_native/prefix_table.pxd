@@ -9,7 +9,7 @@
 * ``floor`` is the table's one eviction decision: whatever was last used below it is gone from the approximate plane, at
   once, in every shard. A full shard raises it by an eighth of its own entries. Memory is taken back when a shard needs
   it. Exact holders stay: only the engine's own word removes them.
-* Open addressing, no tombstones: entries move only in ``rebuild``, which grows a shard by a fifth or purges it, at three quarters full.
+* Open addressing, no tombstones: entries move only in ``rebuild``, which grows a shard or purges it, when three quarters are taken.
 
 **Writers** take a shard's lock: its owner's pid, by compare-and-swap, for one entry at a time. Nobody waits for it: after
 a few turns the caller gets ``BUSY`` and comes back later. A lock whose owner is dead is taken over and the shard emptied:
@@ -92,8 +92,7 @@ cdef enum:
     DEPTH_BITS = 16
     TICK_SHIFT = 22
     DEEPEST = 65535
-    FIRST_SIZE = 128  # entries: one page
-    STEP = 32
+    QUANTUM = 128  # entries of a page
     # Turns a request worker tries a lock for, and control, which has nothing else to do.
     SHORTLY = 64
     PATIENTLY = 100000
@@ -113,7 +112,8 @@ cdef struct Shard:
     cell count
     cell limit  # no entry has ever been beyond
     cell resets
-    cell spare[2]
+    cell purged  # the floor when it was last laid out
+    cell spare
 
 
 cdef struct Table:
@@ -137,6 +137,11 @@ cdef inline cell grouped(cell key, cell group) noexcept nogil:
     """The key of a prefix for holders of another group than the first."""
     key ^= group * <cell>0x9E3779B97F4A7C15ULL
     return key if key else 1
+
+
+cdef inline cell first_size(const Table *table) noexcept nogil:
+    """Entries of a shard to begin with: an eighth of what it may become. Memory nobody has touched costs nothing."""
+    return max(<cell>QUANTUM, table.capacity // (8 * QUANTUM) * QUANTUM)
 
 
 cdef inline Shard *shard_of(const Table *table, cell key) noexcept nogil:
@@ -213,7 +218,7 @@ cdef inline void empty(const Table *table, Shard *shard) noexcept nogil:
         c_store(&entries[at].holders[0], 0)
         c_store(&entries[at].holders[1], 0)
         c_store(&entries[at].used, 0)
-    c_store(&shard.size, FIRST_SIZE)
+    c_store(&shard.size, first_size(table))
     c_store(&shard.count, 0)
     c_store(&shard.resets, c_load(&shard.resets) + 1)
     c_store_release(&shard.moves, c_load(&shard.moves) + 1)
@@ -265,13 +270,13 @@ cdef inline bint rebuild(const Table *table, Shard *shard, cell size) noexcept n
     c_fence_release()
     c_store(&shard.limit, size)
     for at in range(size):
-        if made[at].key or c_load(&entries[at].key):
-            c_store(&entries[at].key, made[at].key)
-            c_store(&entries[at].holders[0], made[at].holders[0])
-            c_store(&entries[at].holders[1], made[at].holders[1])
-            c_store(&entries[at].used, made[at].used)
+        c_store(&entries[at].key, made[at].key)
+        c_store(&entries[at].holders[0], made[at].holders[0])
+        c_store(&entries[at].holders[1], made[at].holders[1])
+        c_store(&entries[at].used, made[at].used)
     c_store(&shard.size, size)
     c_store(&shard.count, count)
+    c_store(&shard.purged, floor)
     c_store_release(&shard.moves, c_load(&shard.moves) + 1)
     free(made)
     return True
@@ -325,15 +330,18 @@ cdef inline bint make_room(const Table *table, Shard *shard) noexcept nogil:
     """Make a place for one more entry: purge, else grow, else evict. The caller has the lock."""
     cdef Entry *entries = entries_of(table, shard)
     cdef cell at, live = 0, size = c_load(&shard.size), floor = c_load(table.floor)
-    for at in range(size):
-        if c_load(&entries[at].holders[EXACT]) or (
-            c_load(&entries[at].holders[APPROXIMATE]) and c_load(&entries[at].used) >= floor
-        ):
-            live += 1
-    if 10 * live < 7 * size:
-        return rebuild(table, shard, size)
+    if size == table.capacity or c_load(&shard.purged) != floor:
+        for at in range(size):
+            if c_load(&entries[at].holders[EXACT]) or (
+                c_load(&entries[at].holders[APPROXIMATE]) and c_load(&entries[at].used) >= floor
+            ):
+                live += 1
+        if 10 * live < 7 * size:
+            return rebuild(table, shard, size)
     if size < table.capacity:
-        return rebuild(table, shard, min(table.capacity, (size + size // 5 + STEP - 1) // STEP * STEP))
+        # Quickly at first; later in smaller steps, as each is memory.
+        size += size // 2 if size < 2 * first_size(table) else size // 4
+        return rebuild(table, shard, min(table.capacity, (size + QUANTUM - 1) // QUANTUM * QUANTUM))
     if not evict(table, shard) or not rebuild(table, shard, size):
         return False
     return (c_load(&shard.count) + 1) * 4 <= size * 3

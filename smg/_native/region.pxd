@@ -8,6 +8,7 @@ cdef class Region:
     cdef word *_process_rows
     cdef word *_sequences
     cdef word *_slots
+    cdef word *_statuses
     cdef word *_matrix
     cdef word *_buffers
     cdef word *_tags
@@ -26,5 +27,8 @@ cdef class Region:
     cdef word *_field(self, word slot, word field) except NULL
     cdef bint _is(self, word index, word tag, const char *key, word size) noexcept nogil
     cdef word *_cell(self, word process, word index) except? NULL
-    # Requests and tokens in flight on each slot, over all processes; requests is -1 where the worker is not ready.
-    cdef void survey(self, const int *slots, int64_t count, int64_t *requests, int64_t *tokens) noexcept nogil
+    # The ready slots that are not skipped: their numbers in the list, requests and tokens in flight over all processes.
+    # Returns how many. Slots are in range.
+    cdef int64_t survey(
+        self, const int *slots, int64_t count, const char *skip, int *numbers, int *requests, int64_t *tokens
+    ) noexcept nogil

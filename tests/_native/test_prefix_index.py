@@ -30,6 +30,11 @@ def keys_of(prompt: list[int]) -> PrefixKeys:
     return PrefixKeys.of_tokens(prompt, BLOCK)
 
 
+def planes(index: PrefixIndex, keys: PrefixKeys, slots) -> list[tuple[int, int]]:
+    """(approximate, exact) depth of each slot."""
+    return list(zip(index.depth(keys, slots, 0), index.depth(keys, slots, 1), strict=True))
+
+
 class Agreement(RuleBasedStateMachine):
     """Depths of both planes equal the longest common beginning in whole blocks, whatever happened before."""
 
@@ -65,7 +70,7 @@ class Agreement(RuleBasedStateMachine):
     @rule(slot=slots)
     def replace_worker(self, slot):
         self.index.dismiss(slot)
-        assert self.index.planes(keys_of([0] * 4), [slot]) == [(0, 0)]
+        assert planes(self.index, keys_of([0] * 4), [slot]) == [(0, 0)]
         self.model.forget(str(slot))
         self.index.admit(slot)
         self.blocks[slot] = EventBlocks(self.index, slot, BLOCK)
@@ -118,7 +123,7 @@ class Agreement(RuleBasedStateMachine):
         for prompt in self.asked[:2] + self.asked[-8:]:
             keys = keys_of(prompt)
             wanted = [tuple(self.model.depth(keys, str(slot), plane) for plane in (0, 1)) for slot in range(SLOTS)]
-            assert self.other.planes(keys, range(SLOTS)) == wanted
+            assert planes(self.other, keys, range(SLOTS)) == wanted
         for slot in range(SLOTS):
             assert len(self.blocks[slot]) == len({key for _, key in self.told[slot].values()})
             assert self.blocks[slot].lost == 0
@@ -140,7 +145,7 @@ class TestSeveralHolders:
         keys = keys_of(list(range(40)))
         for slot, length in ((1, 40), (7, 20), (9, 40)):
             index.insert(keys_of(list(range(length))), index.admit(slot))
-        assert [depth for depth, _ in index.planes(keys, [1, 7, 9, 3])] == [20, 10, 20, 0]
+        assert [depth for depth, _ in planes(index, keys, [1, 7, 9, 3])] == [20, 10, 20, 0]
 
     def test_more_than_64_workers(self, index):
         shared, deep = list(range(16)), list(range(100))
@@ -148,13 +153,13 @@ class TestSeveralHolders:
             index.insert(keys_of(shared), index.admit(slot))
         for slot in (3, 64, 200):
             index.insert(keys_of(deep), index.ticket(slot))
-        depths = [depth for depth, _ in index.planes(keys_of(deep), range(256))]
+        depths = [depth for depth, _ in planes(index, keys_of(deep), range(256))]
         assert [slot for slot, depth in enumerate(depths) if depth == 50] == [3, 64, 200]
         assert set(depths) == {8, 50}
 
     def test_the_order_of_slots_is_kept_and_may_repeat(self, index):
         index.insert(keys_of([1, 2, 3, 4]), index.admit(5))
-        assert index.planes(keys_of([1, 2, 3, 4]), [4, 5, 5]) == [(0, 0), (2, 0), (2, 0)]
+        assert planes(index, keys_of([1, 2, 3, 4]), [4, 5, 5]) == [(0, 0), (2, 0), (2, 0)]
 
 
 class TestEviction:
@@ -179,7 +184,7 @@ class TestEviction:
         depths = []
         for number in range(0, count, 7):
             keys = keys_of([number // 3, *range(40)])
-            assert index.planes(keys, [0])[0][0] == model.depth(keys, "0", 0)
+            assert planes(index, keys, [0])[0][0] == model.depth(keys, "0", 0)
             depths.append(model.depth(keys, "0", 0))
         assert depths[0] == 0
         assert depths[-1] == 20
@@ -193,13 +198,17 @@ class TestEviction:
 
     def test_memory_grows_with_what_is_held(self):
         index = PrefixIndex.create(64 << 20)
-        empty = os.fstat(index.fd).st_blocks * 512
-        self.fill(index, 2000)
+
+        def resident() -> int:
+            return os.fstat(index.fd).st_blocks * 512
+
+        assert resident() < 1 << 18
+        self.fill(index, 20)
+        assert resident() < 2 << 20
+        self.fill(index, 20_000)
         held = index.counts()["entries"]
-        used = os.fstat(index.fd).st_blocks * 512
-        assert held == 2000 * 20
-        assert empty < 1 << 20
-        assert 32 * held < used < 3 * 32 * held + (2 << 20)
+        assert held == 20_000 * 20
+        assert 32 * held < resident() < 2 * 32 * held
         index.close()
 
     def test_a_prefix_in_use_outlives_colder_ones(self, index):
@@ -210,21 +219,21 @@ class TestEviction:
             index.insert(keys_of([number * 3 + 1, *range(40)]), index.admit(0))
             if number % 20 == 0:
                 index.insert(hot, ticket)
-        assert index.planes(hot, [0, 1]) == [(0, 0), (20, 0)]
+        assert planes(index, hot, [0, 1]) == [(0, 0), (20, 0)]
 
     def test_a_former_holder_does_not_come_back_with_a_new_one(self, index):
         keys = keys_of([1, 2, 3, 4])
         index.insert(keys, index.admit(0))
         index.expire(index.tick + 1)
         index.insert(keys, index.admit(1))
-        assert index.planes(keys, [0, 1]) == [(0, 0), (2, 0)]
+        assert planes(index, keys, [0, 1]) == [(0, 0), (2, 0)]
 
     def test_exact_blocks_are_never_evicted(self, index):
         index.admit(2)
         blocks, ids = EventBlocks(index, 2, BLOCK), list(range(1000))
         assert blocks.store(range(500), ids)
         self.fill(index, 5000)
-        assert index.planes(keys_of(ids), [2]) == [(0, 500)]
+        assert planes(index, keys_of(ids), [2]) == [(0, 500)]
 
     def test_exact_blocks_beyond_the_budget_are_counted_as_lost(self, index):
         index.admit(2)
@@ -235,13 +244,13 @@ class TestEviction:
         blocks.clear()
         assert index.sweep()
         assert blocks.store([1, 2], [1, 2, 3, 4])
-        assert (blocks.lost, index.planes(keys_of([1, 2, 3, 4]), [2])) == (0, [(0, 2)])
+        assert (blocks.lost, planes(index, keys_of([1, 2, 3, 4]), [2])) == (0, [(0, 2)])
 
     def test_a_prompt_longer_than_the_index_keeps_its_beginning(self, index):
         keys = keys_of(list(range(4 * index.counts()["capacity"])))
         held = index.insert(keys, index.admit(0))
         assert 0 < held < keys.count
-        assert 0 < index.planes(keys, [0])[0][0] <= held
+        assert 0 < planes(index, keys, [0])[0][0] <= held
 
 
 class TestWorkers:
@@ -250,7 +259,7 @@ class TestWorkers:
         index.insert(keys, ticket)
         other = PrefixIndex.attach(index.fd)
         index.dismiss(3)
-        assert other.planes(keys, [3]) == [(0, 0)]
+        assert planes(other, keys, [3]) == [(0, 0)]
         assert other.ticket(3) == 0
         other.close()
 
@@ -261,7 +270,7 @@ class TestWorkers:
         successor = index.admit(3)
         assert successor != former
         assert index.insert(keys, former) == 0
-        assert index.planes(keys, [3]) == [(0, 0)]
+        assert planes(index, keys, [3]) == [(0, 0)]
         assert index.insert(keys, successor) == 2
 
     def test_a_successor_inherits_nothing(self, index):
@@ -271,10 +280,10 @@ class TestWorkers:
             for slot in range(0, 256, 17):
                 ticket = index.admit(slot)
                 assert ticket
-                assert index.planes(keys, [slot]) == [(0, 0)], turn
+                assert planes(index, keys, [slot]) == [(0, 0)], turn
                 index.insert(keys, ticket)
             for slot in range(0, 256, 17):
-                assert index.planes(keys, [slot]) == [(10, 0)]
+                assert planes(index, keys, [slot]) == [(10, 0)]
                 index.dismiss(slot)
 
     def test_admitting_twice_keeps_what_is_known(self, index):
@@ -282,7 +291,7 @@ class TestWorkers:
         ticket = index.admit(3)
         index.insert(keys, ticket)
         assert index.admit(3) == ticket
-        assert index.planes(keys, [3]) == [(1, 0)]
+        assert planes(index, keys, [3]) == [(1, 0)]
 
     def test_columns_run_out_only_beyond_4096_workers(self):
         index = PrefixIndex.create(BYTES, slots=MAX_WORKERS + 2)
@@ -291,7 +300,7 @@ class TestWorkers:
         assert tickets[MAX_WORKERS:] == [0, 0]
         assert index.insert(keys_of([1, 2]), 0) == 0
         index.insert(keys_of([1, 2]), tickets[MAX_WORKERS - 1])
-        assert index.planes(keys_of([1, 2]), [0, MAX_WORKERS - 1, MAX_WORKERS]) == [(0, 0), (1, 0), (0, 0)]
+        assert planes(index, keys_of([1, 2]), [0, MAX_WORKERS - 1, MAX_WORKERS]) == [(0, 0), (1, 0), (0, 0)]
         index.dismiss(17)
         assert index.admit(MAX_WORKERS)
         index.close()
@@ -303,7 +312,7 @@ class TestWorkers:
         heir.join(1)
         assert heir.admit(3) == index.ticket(3)
         assert heir.admit(4)
-        assert heir.planes(keys, [3, 4]) == [(1, 0), (0, 0)]
+        assert planes(heir, keys, [3, 4]) == [(1, 0), (0, 0)]
         heir.close()
 
     def test_live_is_for_the_exact_plane_and_ends_with_it(self, index):
@@ -327,7 +336,7 @@ class TestEvents:
         return EventBlocks(index, 0, BLOCK)
 
     def exact(self, index, prompt):
-        return index.planes(keys_of(prompt), [0])[0][1]
+        return planes(index, keys_of(prompt), [0])[0][1]
 
     def test_kv_orphan_an_unknown_parent_stores_nothing(self, index, blocks):
         assert not blocks.store([1, 2], [1, 2, 3, 4], parent=99)
@@ -368,8 +377,8 @@ class TestEvents:
     def test_lora_prefix_isolation(self, index, blocks):
         blocks.store([1, 2], [1, 2, 3, 4], adapter=7)
         assert self.exact(index, [1, 2, 3, 4]) == 0
-        assert index.planes(PrefixKeys.of_tokens([1, 2, 3, 4], BLOCK, adapter=7), [0]) == [(0, 2)]
-        assert index.planes(PrefixKeys.of_tokens([1, 2, 3, 4], BLOCK, adapter=8), [0]) == [(0, 0)]
+        assert planes(index, PrefixKeys.of_tokens([1, 2, 3, 4], BLOCK, adapter=7), [0]) == [(0, 2)]
+        assert planes(index, PrefixKeys.of_tokens([1, 2, 3, 4], BLOCK, adapter=8), [0]) == [(0, 0)]
 
     def test_hashes_are_64_bits_signed_or_not(self, index, blocks):
         blocks.store([-1], [1, 2])
@@ -443,7 +452,7 @@ class TestSegment:
             PrefixIndex.create(*arguments)
 
     def test_numbers_out_of_range(self, index):
-        for call in (index.admit, index.dismiss, index.ticket, index.live, lambda slot: index.planes(keys_of([]), [slot])):
+        for call in (index.admit, index.dismiss, index.ticket, index.live, lambda slot: planes(index, keys_of([]), [slot])):
             with pytest.raises(IndexError):
                 call(256)
             with pytest.raises(IndexError):

@@ -47,6 +47,11 @@ def keys_of(prompt: list[int]) -> PrefixKeys:
     return PrefixKeys.of_tokens(prompt, BLOCK)
 
 
+def planes(index: PrefixIndex, keys: PrefixKeys, slots: range | list[int]) -> list[tuple[int, int]]:
+    """(approximate, exact) depth of each slot."""
+    return list(zip(index.depth(keys, slots, 0), index.depth(keys, slots, 1), strict=True))
+
+
 def settle(index: PrefixIndex) -> None:
     while index.flush():
         os.sched_yield()
@@ -86,7 +91,7 @@ def test_scores_equal_a_naive_model_also_with_four_processes(index):
             model.insert(keys_of(prompt), str(slot), 1)
     for _ in range(3000):
         keys = keys_of(random_prompt(asked))
-        assert index.planes(keys, range(8)) == [(model.depth(keys, str(slot), 0), 0) for slot in range(8)]
+        assert planes(index, keys, range(8)) == [(model.depth(keys, str(slot), 0), 0) for slot in range(8)]
 
 
 def test_the_exact_plane_stays_exact_while_others_write_the_same_entries(index):
@@ -120,7 +125,7 @@ def test_the_exact_plane_stays_exact_while_others_write_the_same_entries(index):
     for _ in range(3000):
         keys = keys_of(random_prompt(draw))
         depth = next((at for at, key in enumerate(keys.tolist()) if key not in exact), keys.count)
-        assert [exact for _, exact in index.planes(keys, [4, 5])] == [0, depth]
+        assert [exact for _, exact in planes(index, keys, [4, 5])] == [0, depth]
 
 
 def test_readers_see_what_is_there_while_others_write_and_the_table_grows(index):
@@ -141,7 +146,7 @@ def test_readers_see_what_is_there_while_others_write_and_the_table_grows(index)
     looks = whole = 0
     while os.waitpid(pids[0], os.WNOHANG)[0] == 0:
         for keys in hot:
-            ours, others = index.planes(keys, [3, 7])
+            ours, others = planes(index, keys, [3, 7])
             assert ours[0] <= 11
             assert others == (0, 0)
             looks += 1
@@ -149,7 +154,7 @@ def test_readers_see_what_is_there_while_others_write_and_the_table_grows(index)
     assert os.waitpid(pids[1], 0)[1] == 0
     assert whole > looks // 2
     for keys in hot:
-        assert index.planes(keys, [3, 7]) == [(11, 0), (0, 0)]
+        assert planes(index, keys, [3, 7]) == [(11, 0), (0, 0)]
 
 
 class Crashes:
@@ -180,7 +185,7 @@ class Crashes:
     def phantoms(self, number: int) -> list[int]:
         """Slots that hold any beginning of the prompt against the rule."""
         before = [self.index.ticket(slot) for slot in range(SLOTS)]
-        depths = self.index.planes(self.prompt(number), range(SLOTS))
+        depths = planes(self.index, self.prompt(number), range(SLOTS))
         return [
             slot
             for slot, (approximate, exact) in enumerate(depths)
@@ -260,7 +265,7 @@ class Crashes:
         self.index.join(CONTROL)
         for slot in range(SLOTS):
             self.index.dismiss(slot)
-            assert self.index.planes(self.prompt(0), [slot]) == [(0, 0)]
+            assert planes(self.index, self.prompt(0), [slot]) == [(0, 0)]
             assert self.index.admit(slot)
         assert self.index.sweep()
         model = Model()
@@ -274,7 +279,7 @@ class Crashes:
         for number in range(10_000):
             keys = self.prompt(number)
             wanted = [(model.depth(keys, str(slot), 0), 0) for slot in range(SLOTS)]
-            assert self.index.planes(keys, range(SLOTS)) == wanted
+            assert planes(self.index, keys, range(SLOTS)) == wanted
 
     def close(self) -> None:
         for pid in self.pids.values():
@@ -325,7 +330,7 @@ def test_a_lock_of_a_dead_process_is_taken_over_by_whoever_meets_it(index):
     assert index.counts()["resets"] > 0
     for number in range(100):
         index.insert(keys_of([7, number, *range(30)]), index.ticket(2))
-        assert index.planes(keys_of([7, number, *range(30)]), [2]) == [(16, 0)]
+        assert planes(index, keys_of([7, number, *range(30)]), [2]) == [(16, 0)]
 
 
 def test_nobody_waits_for_a_stopped_process(index):
@@ -354,7 +359,7 @@ def test_nobody_waits_for_a_stopped_process(index):
         settle(index)
         for each in keys:
             index.insert(each, index.ticket(1))
-            assert index.planes(each, [1]) == [(16, 0)]
+            assert planes(index, each, [1]) == [(16, 0)]
     finally:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -386,10 +391,10 @@ def test_a_column_is_not_given_out_again_while_somebody_may_write_it(index):
             index.dismiss(0)
             swept = index.sweep()
             index.admit(0)
-            assert index.planes(keys, [0]) == [(0, 0)], swept
+            assert planes(index, keys, [0]) == [(0, 0)], swept
             os.kill(pid, signal.SIGCONT)
             time.sleep(0.001)
-            assert index.planes(keys, [0]) == [(0, 0)]
+            assert planes(index, keys, [0]) == [(0, 0)]
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
