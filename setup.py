@@ -9,6 +9,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+JOBS = os.cpu_count() or 1
 SANITIZE = os.environ.get("SMG_SANITIZE") == "1"
 SOURCES = sorted(Path("smg/_native").glob("*.pyx"))
 
@@ -40,6 +41,7 @@ setup(
             "embedsignature": True,
         },
         build_dir="build/sanitize/cython" if SANITIZE else "build/cython",
-        nthreads=0,
+        nthreads=JOBS,
     ),
+    options={"build_ext": {"parallel": JOBS}},
 )

@@ -15,12 +15,16 @@ from smg import Server
 from smg.config import Settings, load
 from smg.server import RunningServer
 
+WEIGHTS = Path(__file__).resolve().parent.parent / "build" / "test-weights"
 MODEL = "smollm2-135m-instruct"
 
 
 def settings(state: Path, *flags: str) -> Settings:
     """Settings as the command line gives them, on a free port of loopback."""
-    fixed = ("--host", "127.0.0.1", "--port", "0", "--state-dir", str(state), "--shutdown-settle-secs", "0")
+    # The quickest weights, expanded once for all tests: what is tested here is the gateway.
+    engine = f"--weights q8 --state-dir {WEIGHTS}"
+    listen = ("--host", "127.0.0.1", "--port", "0", "--shutdown-settle-secs", "0")
+    fixed = (*listen, "--state-dir", str(state), "--embedded-args", engine)
     return load([*fixed, *flags], {})
 
 

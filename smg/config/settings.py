@@ -82,6 +82,10 @@ class FleetSettings(_Group, frozen=True):
         str | None,
         option("--backend", "Engine contract of all --worker-urls; probed when not given.", "--runtime"),
     ] = None
+    engine_transport: Annotated[
+        Literal["grpcio", "native"],
+        option("--engine-transport", "What carries token streams: grpcio, or the gateway's own HTTP/2 client."),
+    ] = "grpcio"
     max_workers: Annotated[int, option("--max-workers", "Slots for engines in the shared region.", ge=1, le=65536)] = (
         4096
     )

@@ -10,6 +10,16 @@ from typing import Any, Protocol
 
 _PR_SET_PDEATHSIG = 1
 
+# Options of every engine's gRPC server. Gateways ping every 30 s, also when no call is open; a server's own rules
+# would answer that with GOAWAY (too_many_pings), and what a ping costs is no reason to lose a connection.
+GRPC_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
 
 class Engine(Protocol):
     """A gRPC engine that can be started and stopped."""

@@ -5,13 +5,14 @@ joins one Adapter and one transport into a tokens backend. Adding a contract: on
 ``table.py``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch
+from smg.engines.transport.base import Tokens
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -66,7 +67,13 @@ class EngineLoad(msgspec.Struct, frozen=True):
 
 
 class Decoder(Protocol):
-    """Turns one stream's messages into batches; it holds what a contract's quirks need to remember per choice."""
+    """Turns one stream's messages into batches; it holds what a contract's quirks need to remember per choice.
+
+    ``plain`` makes the batch of token chunks that a transport has read itself (``TokenTransport``). It is
+    None for a contract that no transport reads, and where every chunk has more than ids, as with log probabilities.
+    """
+
+    plain: Callable[[Tokens], TokenBatch] | None
 
     def decode(self, message: bytes) -> list[TokenBatch]:
         """Decode one message. Raises ValueError when it is not one of this contract's."""

@@ -9,9 +9,9 @@ from smg.core.backends import EngineRequest
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engines import health_v1
-from smg.engines.base import Adapter, EngineInfo, EngineLoad
+from smg.engines.base import Adapter, Decoder, EngineInfo, EngineLoad
 from smg.engines.source import GrpcSource, cancelled_error
-from smg.engines.transport.base import Call, Transport
+from smg.engines.transport.base import Call, TokenCall, TokenTransport, Transport
 from smg.engines.transport.errors import RpcError
 
 log = logging.getLogger("smg.engines")
@@ -34,6 +34,7 @@ class GrpcDriver:
         self.url = url
         self.adapter = adapter
         self._transport = transport
+        self._reads_tokens = transport if isinstance(transport, TokenTransport) else None
         self._sources: set[GrpcSource] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._retired = False
@@ -50,7 +51,7 @@ class GrpcDriver:
             raise cancelled_error("deadline")
         message = self.adapter.generate(request)
         decoder = self.adapter.decoder(request)
-        call = self._transport.stream(self._path("Generate"), message, None, _trace(ctx, request))
+        call = self._generate(message, decoder, _trace(ctx, request))
         source = GrpcSource(self, ctx, request, call, decoder)
         self._sources.add(source)
         return source
@@ -133,8 +134,15 @@ class GrpcDriver:
         self._sources.discard(source)
         self._close_when_idle()
 
-    def background(self, call: Call) -> None:
+    def background(self, call: Call | TokenCall) -> None:
         self._spawn(_read_trailers(call))
+
+    def _generate(self, message: bytes, decoder: Decoder, metadata: dict[str, str] | None) -> Call | TokenCall:
+        """Send Generate; the transport reads the token chunks where it can and the decoder allows it."""
+        path = self._path("Generate")
+        if self._reads_tokens is not None and decoder.plain is not None:
+            return self._reads_tokens.generate(path, message, None, metadata)
+        return self._transport.stream(path, message, None, metadata)
 
     def _close_when_idle(self) -> None:
         if self._retired and not self._sources:
@@ -163,7 +171,7 @@ class GrpcDriver:
 _closing: set[asyncio.Task[None]] = set()
 
 
-async def _read_trailers(call: Call) -> None:
+async def _read_trailers(call: Call | TokenCall) -> None:
     """Let a finished stream end by itself, so that its place on the connection is free again."""
     try:
         async with asyncio.timeout(_TRAILERS_SECS):

@@ -5,7 +5,7 @@ However it ends, it ends once: the engine's stream is reset at most once and at 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from smg.core.backends import EngineRequest
@@ -13,7 +13,7 @@ from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engines.base import Decoder
-from smg.engines.transport.base import Call
+from smg.engines.transport.base import Call, Item, TokenCall
 
 log = logging.getLogger("smg.engines")
 
@@ -42,15 +42,20 @@ class Owner(Protocol):
         """The source is over."""
         ...
 
-    def background(self, call: Call) -> None:
+    def background(self, call: Call | TokenCall) -> None:
         """Read the call to its end, bounded, without anybody waiting."""
         ...
 
 
 class GrpcSource:
-    """The ``Source`` of one Generate stream of ``request.n`` choices."""
+    """The ``Source`` of one Generate stream of ``request.n`` choices.
 
-    def __init__(self, owner: Owner, ctx: RequestContext, request: EngineRequest, call: Call, decoder: Decoder) -> None:
+    A TokenCall needs a decoder with ``plain``.
+    """
+
+    def __init__(
+        self, owner: Owner, ctx: RequestContext, request: EngineRequest, call: Call | TokenCall, decoder: Decoder
+    ) -> None:
         self._owner = owner
         self._id = request.id
         self._call = call
@@ -77,7 +82,7 @@ class GrpcSource:
             if self._over:
                 return []
             try:
-                messages = await self._call.read()
+                messages: Sequence[Item] = await self._call.read()
             except GatewayError as error:
                 if self._cancelled is None:
                     self._end()
@@ -90,7 +95,7 @@ class GrpcSource:
     async def cancel(self, reason: str) -> None:
         self._stop(reason)
 
-    def _take(self, messages: list[bytes]) -> list[TokenBatch]:
+    def _take(self, messages: Sequence[Item]) -> list[TokenBatch]:
         """Decode what arrived. A failure is kept for the next call when good batches came before it."""
         if not messages:
             self._fail("the engine's stream ended before the generation did", "status OK before the last Complete")
@@ -98,7 +103,7 @@ class GrpcSource:
         batches: list[TokenBatch] = []
         for message in messages:
             try:
-                decoded = self._decoder.decode(message)
+                decoded = self._decode(message)
             except ValueError as error:
                 self._fail("the engine sent what is not an answer", str(error), abort=True)
                 return batches
@@ -116,6 +121,12 @@ class GrpcSource:
             self._owner.background(self._call)
             self._end()
         return batches
+
+    def _decode(self, item: Item) -> list[TokenBatch]:
+        if isinstance(item, bytes):
+            return self._decoder.decode(item)
+        assert self._decoder.plain is not None
+        return [self._decoder.plain(item)]
 
     def _fail(self, message: str, detail: str, *, abort: bool = False) -> None:
         """End with ``worker_stream_failed``; ``abort`` when choices may still be running on the engine."""

@@ -8,6 +8,7 @@ from smg._native.region import Region
 from smg.config.settings import Settings
 from smg.core.stream import StreamTable
 from smg.engines.pool import DriverPool
+from smg.engines.transport.table import TRANSPORTS
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
 from smg.parsing.table import named
@@ -82,7 +83,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         router=FleetRouter(view, region, process, policy),
         admission=Admission(settings.admission, region, process),
         texts=TextRegistry(settings.model),
-        drivers=DriverPool(),
+        drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport]),
         table=PythonStreamTable(),
         metrics=Metrics(region, process),
     )

@@ -12,9 +12,10 @@ HOST = "127.0.0.1"
 class EngineCommand:
     """What to run and where it will listen. The port is chosen once, so that restarts keep the worker's URL."""
 
-    def __init__(self, settings: EmbeddedSettings) -> None:
+    def __init__(self, settings: EmbeddedSettings, state_dir: str) -> None:
         self.port = settings.embedded_port or free_port(HOST)
         self._settings = settings
+        self._state_dir = state_dir
 
     @property
     def url(self) -> str:
@@ -29,6 +30,7 @@ class EngineCommand:
         return [
             *(sys.executable, "-m", "smg.cli.engine", "llama"),
             *("--host", HOST, "--port", str(self.port), "--die-with-parent"),
+            *("--state-dir", self._state_dir),
             *model,
             *self._settings.embedded_args,
         ]

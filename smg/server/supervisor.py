@@ -77,7 +77,9 @@ class Supervisor:
         self.listeners = open_listeners(settings.server.host, settings.server.port, count)
         self.port: int = self.listeners[0].getsockname()[1]
         self.region = Region.create(processes=count + 2, workers=settings.fleet.max_workers, series=SERIES)
-        self._engine = EngineCommand(settings.embedded) if settings.embedded.embedded_engine else None
+        self._engine = (
+            EngineCommand(settings.embedded, settings.server.state_dir) if settings.embedded.embedded_engine else None
+        )
         self._metrics = Metrics(self.region, count + 1)
         self._selector = selectors.EpollSelector()
         self._lifeline = lifeline

@@ -105,15 +105,21 @@ async def test_it_dies_with_its_parent(tmp_path, settle):
     await settle(alive, False)
 
 
-async def test_llama_serves_from_the_command_line(start, connect, request_of, drain):
-    process, ready = await start("llama", "--slots", "1", "--context-length", "128", "--name", "small")
+async def test_llama_serves_from_the_command_line(start, connect, request_of, drain, tmp_path):
+    sizes = ("--slots", "1", "--context-length", "128")
+    process, ready = await start("llama", *sizes, "--name", "small", "--state-dir", str(tmp_path))
     async with connect(ready["ready"]) as stub:
         info = await stub.GetModelInfo(pb.GetModelInfoRequest())
         answer = await drain(stub.Generate(request_of([1, 2, 3], max_tokens=2)))
     assert (info.served_model_name, info.max_context_length) == ("small", 128)
     assert answer.complete.finish_reason in ("length", "stop")
+    # The weights of the package's model are expanded at first, and the user is told so.
+    (copy,) = (tmp_path / "weights").iterdir()
+    assert copy.name.startswith("SmolLM2-135M-Instruct.Q4_1.f16.")
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
+    told = (await process.stderr.read()).decode().splitlines()
+    assert [line.split()[1] for line in told] == ["expanding", "expanded"]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +132,7 @@ async def test_llama_serves_from_the_command_line(start, connect, request_of, dr
         (["mock", "--delay-first-ms", "nan"], "'nan' is not a duration"),
         (["llama", "--slots", "many"], "'many' is not a whole number"),
         (["llama", "--what"], "--what"),
+        (["llama", "--weights", "q2"], "invalid choice"),
     ],
 )
 def test_bad_flags_exit_with_2_and_say_why(capsys, arguments, words):
@@ -153,7 +160,7 @@ def test_help_tells_every_flag(capsys, name):
     ],
 )
 def test_an_unfit_model_is_one_clear_line(capsys, arguments, words):
-    assert command.main(["llama", *arguments]) == 1
+    assert command.main(["llama", "--weights", "file", *arguments]) == 1
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1

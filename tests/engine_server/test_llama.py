@@ -142,6 +142,12 @@ async def test_logprobs_have_a_row_per_id(stub, request_of, drain, chat):
     bare = await drain(stub.Generate(request_of(prompt, max_tokens=2, logprobs=0, stream=False)))
     assert len(bare.complete.output_logprobs.token_logprobs) == 2
     assert [len(top.values) for top in bare.complete.output_logprobs.top_logprobs] == [0, 0]
+    every = await drain(stub.Generate(request_of(prompt, max_tokens=1, logprobs=-1)))
+    (row,) = every.complete.output_logprobs.top_logprobs
+    assert sorted(row.token_ids) == list(range(49152))
+    assert row.token_ids[0] == every.ids()[0]
+    none = await drain(stub.Generate(request_of(prompt, max_tokens=1)))
+    assert not none.complete.HasField("output_logprobs")
 
 
 async def test_unset_scalars_are_neutral(stub, drain, request_of, chat):
@@ -181,6 +187,8 @@ async def refusal(stub, drain, message) -> tuple[grpc.StatusCode, str]:
         ([5], {"top_p": 1.5}, "top_p"),
         ([5], {"n": 65}, "n must"),
         ([5], {"logprobs": 21}, "logprobs"),
+        ([5], {"logprobs": -2}, "logprobs"),
+        ([5], {"prompt_logprobs": 21}, "prompt_logprobs"),
         ([5], {"logit_bias": {49152: 1.0}}, "logit_bias"),
         ([5], {"logit_bias": {-1: 1.0}}, "logit_bias"),
     ],
@@ -194,10 +202,8 @@ async def test_wrong_values_are_refused_by_name(stub, drain, request_of, prompt,
 @pytest.mark.parametrize(
     ("params", "fields", "words"),
     [
-        ({"regex": "a+"}, {}, "structured output"),
-        ({"json_object": True}, {}, "structured output"),
+        ({"structural_tag": "{}"}, {}, "structural tags"),
         ({"stop": ["x"]}, {}, "stop strings"),
-        ({"prompt_logprobs": 1}, {}, "prompt_logprobs"),
         ({}, {"mm_inputs": pb.MultimodalInputs()}, "multimodal"),
         ({}, {"kv_transfer_params_json": "{}"}, "KV transfer"),
     ],
@@ -310,13 +316,14 @@ async def test_the_tokenizer_bundle_matches_the_engine(stub, model):
     assert tokenizer.encode(text).ids == model.tokenize(text)
 
 
-async def test_what_the_contract_has_beyond_it_is_unimplemented(stub):
-    calls = [
-        stub.Embed(pb.EmbedRequest(tokenized=pb.TokenizedInput(input_ids=[1]))),
-        stub.FlushCache(common_pb2.FlushCacheRequest()),
-        stub.SubscribeKvEvents(common_pb2.SubscribeKvEventsRequest()).read(),
-    ]
-    for call in calls:
+async def test_only_profiling_is_left_out(stub):
+    for call in (
+        stub.StartProfile(common_pb2.StartProfileRequest()),
+        stub.StopProfile(common_pb2.StopProfileRequest()),
+    ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.StartProfile(common_pb2.StartProfileRequest(num_steps=3))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from smg.engine_server.llama.sampling import Params, Sampler, best, draw, logprobs, shortlist, uniform
+from smg.engine_server.llama.sampling import Params, Sampler, draw, head, logprobs, shortlist, uniform
 
 
 def reference(weights: np.ndarray, top_k: int, top_p: float, min_p: float) -> list[int]:
@@ -44,7 +44,7 @@ def test_the_shortlist_is_min_p_then_top_k_then_top_p(size, top_k, top_p, min_p)
 def test_ties_go_to_the_lower_id(weights, count):
     count = min(count, weights.size)
     expected = sorted(range(weights.size), key=lambda id: (-weights[id], id))[:count]
-    assert best(weights, np.arange(weights.size), count).tolist() == expected
+    assert head(weights, lambda ids: ids.size >= count)[:count].tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,29 @@ def test_held_ids_wait_for_min_tokens():
     assert [sampler.pick(logits) for _ in range(3)] == [1, 1, 0]
 
 
+def test_a_constraint_goes_before_everything_else():
+    allowed = np.array([False, True, True, False])
+    logits = np.array([9, 1, 2, 9], dtype=np.float32)
+    sampler = Sampler(Params(temperature=0, logit_bias={0: 100.0}), [0])
+    assert sampler.pick(logits, allowed) == 2
+    warm = [Sampler(Params(seed=seed, temperature=50.0, top_k=3), [0]).pick(logits, allowed) for seed in range(50)]
+    assert set(warm) == {1, 2}
+    assert logits.tolist() == [9, 1, 2, 9]
+
+
+def test_a_constraint_that_leaves_only_the_end_goes_before_min_tokens():
+    sampler = Sampler(Params(temperature=0, min_tokens=5, held_ids=frozenset({0})), [1])
+    logits = np.array([1, 9, 9], dtype=np.float32)
+    assert sampler.pick(logits, np.array([True, True, False])) == 1
+    assert sampler.pick(logits, np.array([True, False, False])) == 0
+
+
+def test_rounding_never_leads_to_a_token_without_weight():
+    weights = np.array([1.0, 0.5, 0.0, 0.0])
+    assert draw(weights, np.nextafter(1, 0), Params()) == 1
+    assert draw(weights, np.nextafter(1, 0), Params(top_k=3)) == 1
+
+
 def test_logits_that_are_not_numbers_are_an_error():
     with pytest.raises(ValueError, match="not numbers"):
         Sampler(Params(), [0]).pick(np.array([1, np.nan], dtype=np.float32))
@@ -137,9 +160,19 @@ def test_logits_that_are_not_numbers_are_an_error():
 
 def test_logprobs_are_of_the_raw_logits_with_the_sampled_token_first():
     logits = np.log(np.array([0.5, 0.2, 0.3], dtype=np.float32))
-    value, top = logprobs(logits, 1, 2)
-    assert value == pytest.approx(np.log(0.2), abs=1e-6)
-    assert [id for id, _ in top] == [1, 0]
-    assert [logprob for _, logprob in top] == pytest.approx(np.log([0.2, 0.5]), abs=1e-6)
-    assert logprobs(logits, 0, 3)[1][0][0] == 0
-    assert logprobs(logits, 1, 0)[1] == []
+    row = logprobs(logits, 1, 2)
+    assert row.value == pytest.approx(np.log(0.2), abs=1e-6)
+    assert row.ids == [1, 0]
+    assert row.values == pytest.approx(np.log([0.2, 0.5]), abs=1e-6)
+    assert logprobs(logits, 0, 3).ids == [0, 2, 1]
+    bare = logprobs(logits, 1, 0)
+    assert (bare.value, bare.ids, bare.values) == (row.value, [], [])
+    assert logprobs(logits, 1, -1).ids == [1, 0, 2]
+
+
+def test_logprobs_of_a_whole_vocabulary_add_up_to_one():
+    logits = np.random.default_rng(1).normal(0, 4, 5000).astype(np.float32)
+    row = logprobs(logits, 17, -1)
+    assert sorted(row.ids) == list(range(5000))
+    assert np.exp(row.values).sum() == pytest.approx(1, abs=1e-4)
+    assert row.values[1:] == sorted(row.values[1:], reverse=True)

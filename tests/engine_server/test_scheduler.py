@@ -6,10 +6,13 @@ import threading
 import numpy as np
 import pytest
 
+from smg.engine_server.llama.guidance import ConstraintError
 from smg.engine_server.llama.job import End, Failed, Job, Token
+from smg.engine_server.llama.kv_feed import Feed
 from smg.engine_server.llama.model import BATCH_ROWS, EXACT_ROWS, DecodeError
 from smg.engine_server.llama.sampling import Params
 from smg.engine_server.llama.scheduler import Scheduler, common_prefix
+from tests.engine_server.test_kv_events import Replayed, full_blocks
 
 VOCAB = 97
 POISON = 96
@@ -38,11 +41,16 @@ class FakeModel:
             self.memory[piece.slot] += piece.tokens
             if POISON in piece.tokens:
                 raise DecodeError("poison")
-        return {piece.slot: self._logits(piece.slot) for piece in pieces if piece.sample}
+        return {piece.slot: self._rows(piece) for piece in pieces if piece.outputs}
 
-    def _logits(self, slot):
+    def _rows(self, piece):
+        held = self.memory[piece.slot]
+        ends = range(len(held) - piece.outputs + 1, len(held) + 1)
+        return [self._logits(held[:end]) for end in ends]
+
+    def _logits(self, held):
         logits = np.zeros(VOCAB, dtype=np.float32)
-        logits[sum(self.memory[slot]) % 90] = 9
+        logits[sum(held) % 90] = 9
         return logits
 
     def trim(self, slot, length):
@@ -66,12 +74,14 @@ class Harness:
     def __init__(self, model):
         self.model = model
         self.events = {}
+        self.changes = []
         self.ends = queue.Queue()
         self.scheduler = Scheduler(model, self._deliver)
         self.scheduler.start()
 
-    def _deliver(self, news):
-        for job, event in news:
+    def _deliver(self, delivery):
+        self.changes += delivery.changes
+        for job, event in delivery.news:
             self.events.setdefault(job, []).append(event)
             if not isinstance(event, Token):
                 self.ends.put(job)
@@ -257,6 +267,139 @@ def test_followers_wait_for_their_leaders_prefill_and_report_its_cache(harness):
     decoded = sum(size for step in h.model.steps for _, size in step)
     assert decoded < 2 * len(prompt)
     assert [job.cached for job in followers] == [0, 0]
+
+
+def test_prompt_scores_are_of_every_id_but_the_first_whatever_is_cached(harness):
+    h = harness(slots=2)
+    prompt = [*range(40)] * 4
+    h.run(h.job(prompt))
+    scored = h.job(prompt, scored=2)
+    beside = h.job([5], limit=8)
+    h.run(scored, beside)
+    assert scored.cached == 0
+    assert len(scored.scores) == len(prompt)
+    assert scored.scores[0] is None
+    best = np.log(np.exp(9) / (np.exp(9) + VOCAB - 1))
+    for place in range(1, len(prompt)):
+        predicted = sum(prompt[:place]) % 90
+        row = scored.scores[place]
+        assert row.ids[0] == prompt[place]
+        assert row.value == pytest.approx(best if predicted == prompt[place] else best - 9, abs=1e-5)
+        assert max(row.values) == pytest.approx(best, abs=1e-5)
+    assert h.tokens(scored) == expected(prompt, 4)
+
+
+def test_choices_of_one_prompt_share_its_scores(harness):
+    h = harness(slots=2)
+    leader = h.job([3] * 50, scored=0)
+    follower = h.job([3] * 50, scored=0, index=1, leader=leader)
+    h.run(leader, follower)
+    assert follower.scores == leader.scores
+    assert len(leader.scores) == 50
+    assert sum(size for step in h.model.steps for slot, size in step if slot == follower.slot) < 50
+
+
+class OneOf:
+    """A constraint: a text of the given ids, then the end."""
+
+    def __init__(self, *ids):
+        self.ids = list(ids)
+
+    def mask(self):
+        if not self.ids:
+            raise ConstraintError("nothing is left")
+        mask = np.zeros(VOCAB, dtype=bool)
+        mask[self.ids[0]] = True
+        return mask
+
+    def accept(self, token):
+        assert token == self.ids.pop(0)
+
+    @property
+    def stopped(self):
+        return self.ids == [EOS]
+
+
+EOS = 90
+
+
+def test_a_constraint_decides_and_ends_the_sequence(harness):
+    h = harness()
+    forced = h.job([1], limit=50, matcher=OneOf(4, 5, 6, EOS), params=Params(temperature=0, min_tokens=20))
+    h.run(forced)
+    assert (h.tokens(forced), h.end(forced)) == ([4, 5, 6], End("stop"))
+
+
+def test_a_constraint_that_can_not_be_followed_fails_its_job_alone(harness):
+    h = harness()
+    lost, good = h.job([1], matcher=OneOf(4)), h.job([1])
+    h.run(lost, good)
+    assert h.tokens(lost) == [4]
+    assert h.end(lost).constraint
+    assert "nothing is left" in h.end(lost).message
+    assert h.tokens(good) == expected([1], 4)
+
+
+def test_a_flush_forgets_all_prefixes(harness):
+    h = harness()
+    prompt = list(range(40))
+    h.run(h.job(prompt))
+    assert h.scheduler.flush(0).result(10)
+    again = h.job(prompt)
+    h.run(again)
+    assert again.cached == 0
+
+
+def test_a_flush_waits_for_what_runs_but_no_longer_than_it_may(harness):
+    h = harness()
+    long = h.job([1], limit=10**6)
+    h.scheduler.submit([long])
+    assert not h.scheduler.flush(0).result(10)
+    patient = h.scheduler.flush(60)
+    h.scheduler.cancel([long])
+    assert patient.result(10)
+    h.scheduler.submit([h.job([2], limit=10**6)])
+    cut = h.scheduler.flush(60)
+    h.scheduler.stop()
+    assert not cut.result(10)
+    assert not h.scheduler.flush(0).result(10)
+
+
+def test_a_job_is_always_counted_as_waiting_or_running(harness):
+    h = harness(slots=2)
+    counts = []
+    place = h.scheduler._place
+
+    def watched(job):
+        counts.append(sum(h.scheduler.load()[:2]))
+        return place(job)
+
+    h.scheduler._place = watched
+    h.model.gate.clear()
+    h.scheduler.submit([h.job([number]) for number in range(3)])
+    h.model.gate.set()
+    h.wait(3)
+    # At each start: those that have not ended yet. The third starts when at least one is done.
+    assert counts[:2] == [3, 3]
+    assert counts[2] in (1, 2)
+    assert sum(h.scheduler.load()[:2]) == 0
+
+
+def test_what_is_published_is_what_the_model_holds(harness):
+    h = harness(slots=3)
+    head = list(range(64))
+    h.run(h.job([*head, 1, 2]), h.job([*head, 3] * 2), h.job([9] * 40))
+    h.run(h.job([*head, 4] * 2), h.job([3, POISON]), h.job([*head[:40], 5]))
+    h.scheduler.flush(0).result(10)
+    h.run(h.job([*head, 1, 2]), h.job([*head, 1, 2, 3]))
+    h.scheduler.stop()
+    replayed = Replayed()
+    feed = Feed()
+    feed.publish(h.changes)
+    for batch in feed._history:
+        replayed.apply(batch)
+    assert sum((+replayed.copies).values()) > 0
+    assert +replayed.copies == full_blocks(h.model.memory)
 
 
 def test_an_idle_scheduler_takes_no_turns(harness):

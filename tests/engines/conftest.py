@@ -13,6 +13,8 @@ from smg.core.context import RequestContext
 from smg.core.request import Limits, Sampling
 from smg.engines.driver import GrpcDriver
 from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.h2 import H2Transport
+from smg.engines.transport.h2_connection import Timing
 from smg.engines.vllm.adapter import VllmAdapter
 
 
@@ -33,15 +35,6 @@ async def serve(service: str, address: str = "127.0.0.1:0", **handlers) -> Async
         yield f"127.0.0.1:{port}"
     finally:
         await server.stop(None)
-
-
-@asynccontextmanager
-async def driver_to(url: str) -> AsyncIterator[GrpcDriver]:
-    driver = GrpcDriver(url, VllmAdapter(), GrpcioTransport(url))
-    try:
-        yield driver
-    finally:
-        await driver.close()
 
 
 async def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> None:
@@ -73,8 +66,22 @@ def ctx() -> RequestContext:
 
 
 @pytest.fixture
-def kit():
+def transport():
+    """The transport under test; modules that test all transports override it."""
+    return GrpcioTransport
+
+
+@pytest.fixture
+def kit(transport):
     """The helpers above, for test modules (which cannot import a conftest)."""
+
+    @asynccontextmanager
+    async def driver_to(url: str) -> AsyncIterator[GrpcDriver]:
+        driver = GrpcDriver(url, VllmAdapter(), transport(url))
+        try:
+            yield driver
+        finally:
+            await driver.close()
 
     class Kit:
         serve = staticmethod(serve)
@@ -84,3 +91,17 @@ def kit():
         drain = staticmethod(drain)
 
     return Kit
+
+
+@pytest.fixture
+async def connect_native():
+    """Native transports to raw addresses; keywords are those of ``Timing``."""
+    opened = []
+
+    def make(url, **timing):
+        opened.append(H2Transport(url, timing=Timing(**timing)))
+        return opened[-1]
+
+    yield make
+    for transport in opened:
+        await transport.close()

@@ -274,8 +274,9 @@ def test_the_engines_command_line():
     from smg.config.settings import EmbeddedSettings
     from smg.server.engine_child import EngineCommand
 
-    engine = EngineCommand(EmbeddedSettings(embedded_model="m.gguf", embedded_args=("--threads", "2")))
+    engine = EngineCommand(EmbeddedSettings(embedded_model="m.gguf", embedded_args=("--threads", "2")), "/state")
     command = engine.command()
+    assert command[command.index("--state-dir") + 1] == "/state"
     assert command[1:4] == ["-m", "smg.cli.engine", "llama"]
     assert command[-4:] == ["--model", "m.gguf", "--threads", "2"]
     assert command[command.index("--port") + 1] == str(engine.port)

@@ -6,11 +6,16 @@ from typing import Any
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
-from smg.engine_server.llama.job import Candidates, End, Event, Failed, Job, Token
+from smg.engine_server.llama.job import End, Event, Failed, Job, Token
+from smg.engine_server.llama.sampling import Candidates
 
 
 class EngineFailure(Exception):
-    """A sequence could not go on; the call as a whole fails."""
+    """A sequence could not go on; the call as a whole fails. ``constraint``: its constraint could not be followed."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.constraint = failed.constraint
 
 
 class Call:
@@ -37,7 +42,7 @@ class Call:
         while open_choices:
             for job, event in await self._arrived():
                 if isinstance(event, Failed):
-                    raise EngineFailure(event.message)
+                    raise EngineFailure(event)
                 if isinstance(event, Token):
                     fresh.setdefault(job, []).append(event)
                     continue
@@ -45,12 +50,12 @@ class Call:
                 delta = fresh.pop(job, [])
                 every[job] += delta
                 if self._stream and delta:
-                    yield chunk(job, delta)
-                yield complete(job, delta if self._stream else every[job], event)
+                    yield chunk(job, delta, first=len(delta) == len(every[job]))
+                yield complete(job, delta if self._stream else every[job], event, scores=not self._stream)
             for job, delta in fresh.items():
                 every[job] += delta
                 if self._stream:
-                    yield chunk(job, delta)
+                    yield chunk(job, delta, first=len(delta) == len(every[job]))
             fresh.clear()
 
     async def _arrived(self) -> list[tuple[Job, Event]]:
@@ -60,8 +65,11 @@ class Call:
         return out
 
 
-def chunk(job: Job, delta: Sequence[Token]) -> Any:
-    """A stream chunk: new ids only, and their number (vLLM's counts are deltas)."""
+def chunk(job: Job, delta: Sequence[Token], *, first: bool) -> Any:
+    """A stream chunk: new ids only, and their number (vLLM's counts are deltas).
+
+    The ``first`` brings the prompt's log probabilities.
+    """
     message = pb.GenerateStreamChunk(
         token_ids=[token.id for token in delta],
         prompt_tokens=len(job.prompt),
@@ -69,11 +77,11 @@ def chunk(job: Job, delta: Sequence[Token]) -> Any:
         cached_tokens=job.cached,
         index=job.index,
     )
-    _add_logprobs(message, job, delta)
+    _add_logprobs(message, job, delta, scores=first)
     return pb.GenerateResponse(chunk=message)
 
 
-def complete(job: Job, tokens: Sequence[Token], end: End) -> Any:
+def complete(job: Job, tokens: Sequence[Token], end: End, *, scores: bool) -> Any:
     """The Complete: ``tokens`` are the last delta of a stream (repeated, as vLLM does), or all of them."""
     message = pb.GenerateComplete(
         output_ids=[token.id for token in tokens],
@@ -85,20 +93,25 @@ def complete(job: Job, tokens: Sequence[Token], end: End) -> Any:
     )
     if end.matched is not None:
         message.matched_token_id = end.matched
-    _add_logprobs(message, job, tokens)
+    _add_logprobs(message, job, tokens, scores=scores)
     return pb.GenerateResponse(complete=message)
 
 
-def _add_logprobs(message: Any, job: Job, tokens: Sequence[Token]) -> None:
-    if job.candidates is None:
-        return
-    rows = message.output_logprobs
-    rows.SetInParent()
-    for token in tokens:
-        value, top = token.logprobs or _NOTHING
-        rows.token_logprobs.append(value)
-        rows.token_ids.append(token.id)
-        rows.top_logprobs.add(values=[logprob for _, logprob in top], token_ids=[id for id, _ in top])
+def _add_logprobs(message: Any, job: Job, tokens: Sequence[Token], *, scores: bool) -> None:
+    if job.candidates is not None:
+        output = message.output_logprobs
+        output.SetInParent()
+        for token in tokens:
+            row = token.logprobs or _NOTHING
+            output.token_logprobs.append(row.value)
+            output.token_ids.append(token.id)
+            output.top_logprobs.add(values=row.values, token_ids=row.ids)
+    if scores and job.scores:
+        prompt = message.input_logprobs
+        for token_id, score in zip(job.prompt, job.scores, strict=False):
+            prompt.token_logprobs.add(value=None if score is None else score.value)
+            prompt.token_ids.append(token_id)
+            prompt.top_logprobs.add(values=score.values if score else (), token_ids=score.ids if score else ())
 
 
-_NOTHING: Candidates = (0.0, [])
+_NOTHING = Candidates(0.0, [], [])

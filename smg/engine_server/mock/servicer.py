@@ -80,7 +80,8 @@ class MockServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[mis
             async for message in stream:
                 yield message
             entry.state = "aborted" if entry.abort.is_set() else "done"
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):
+            # A reset that comes while a message is being written closes this generator, without a cancellation.
             entry.state = "cancelled"
             raise
         except _Ended:

@@ -1,7 +1,10 @@
-"""What a transport of gRPC contracts provides: unary and server-streaming calls of message bytes."""
+"""What a transport of gRPC contracts provides: unary and server-streaming calls of message bytes.
 
-from collections.abc import Mapping
-from typing import Protocol
+A transport may also read the hot messages of a token stream itself (``TokenTransport``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 
 class Call(Protocol):
@@ -20,6 +23,36 @@ class Call(Protocol):
         ...
 
 
+class Tokens(Protocol):
+    """New ids of one choice, read by the transport; they may be those of several messages.
+
+    ``prompt_tokens`` is the engine's last count, ``cached_tokens`` its highest (0: not told).
+    """
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def ids(self) -> list[int]: ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def cached_tokens(self) -> int: ...
+
+
+Item: TypeAlias = bytes | Tokens
+
+
+class TokenCall(Protocol):
+    """A ``Call`` whose plain token chunks come as Tokens, any other message as bytes. The order of a choice is kept."""
+
+    async def read(self) -> Sequence[Item]: ...
+
+    def cancel(self) -> None: ...
+
+
 class Transport(Protocol):
     """A connection (or several) to one engine address, opened on first use."""
 
@@ -34,3 +67,12 @@ class Transport(Protocol):
     ) -> Call: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class TokenTransport(Transport, Protocol):
+    """A transport that reads plain token chunks of the vLLM contract (``vllm.grpc.engine.GenerateStreamChunk``)."""
+
+    def generate(
+        self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
+    ) -> TokenCall: ...

@@ -5,6 +5,7 @@ be counted twice. Completion counts of the engine are deltas and are not used; w
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -12,6 +13,7 @@ from smg_grpc_proto import vllm_engine_pb2 as pb
 
 from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch, TokenLogprobs
+from smg.engines.transport.base import Tokens
 
 # JSON has no infinity; a token that could not be sampled gets the value OpenAI reports for one.
 _LOWEST = -9999.0
@@ -26,6 +28,7 @@ class VllmDecoder:
         self._prompt = request.logprobs is not None and request.logprobs.prompt
         self._prompt_told: set[int] = set()
         self._cached: dict[int, int] = {}
+        self.plain: Callable[[Tokens], TokenBatch] | None = self._plain if request.logprobs is None else None
 
     def decode(self, message: bytes) -> list[TokenBatch]:
         """Decode one GenerateResponse into one batch, or none when it has neither part.
@@ -44,6 +47,14 @@ class VllmDecoder:
                 return [self._complete(response.complete)]
             case _:
                 return []
+
+    def _plain(self, tokens: Tokens) -> TokenBatch:
+        return TokenBatch(
+            index=tokens.index,
+            ids=tokens.ids,
+            prompt_tokens=tokens.prompt_tokens,
+            cached_tokens=self._best_cached(tokens.index, tokens.cached_tokens),
+        )
 
     def _chunk(self, chunk: Any) -> TokenBatch:
         ids = list(chunk.token_ids)

@@ -1,4 +1,4 @@
-"""grpc.aio as a transport of bytes: sizes, back-pressure, ends, replacement (spec engine-contract 4.2)."""
+"""What every transport does: sizes, back-pressure, ends, replacement (spec engine-contract 4.2; DESIGN 6)."""
 
 import asyncio
 import shutil
@@ -10,17 +10,23 @@ import pytest
 
 from smg.core.errors import GatewayError
 from smg.engines.transport.grpcio import GrpcioTransport
-from smg.engines.transport.grpcio_call import READ_AHEAD_MESSAGES
+from smg.engines.transport.h2 import H2Transport
+from tests.calls import failure, read_all
 
 MIB = 1 << 20
 
 
+@pytest.fixture(params=[GrpcioTransport, H2Transport], ids=["grpcio", "native"])
+def transport(request):
+    return request.param
+
+
 @pytest.fixture
-async def connect():
+async def connect(transport):
     opened = []
 
     def make(url, **options):
-        opened.append(GrpcioTransport(url, **options))
+        opened.append(transport(url, **options))
         return opened[-1]
 
     yield make
@@ -28,11 +34,10 @@ async def connect():
         await transport.close()
 
 
-async def read_all(call):
-    messages = []
-    while fresh := await call.read():
-        messages += fresh
-    return messages
+async def ask(transport, path, message=b"", timeout=5, metadata=None):
+    """The one message of a streamed answer."""
+    [answer] = await read_all(transport.stream(path, message, timeout, metadata))
+    return answer
 
 
 async def test_bytes_pass_through_both_ways_beyond_4_mib(kit, connect):
@@ -53,10 +58,18 @@ async def test_bytes_pass_through_both_ways_beyond_4_mib(kit, connect):
 
 async def test_metadata_travels(kit, connect):
     async def Tell(request, context):
-        return dict(context.invocation_metadata())["traceparent"].encode()
+        yield dict(context.invocation_metadata())["traceparent"].encode()
 
     async with kit.serve("t.T", Tell=Tell) as address:
-        assert await connect(address).unary("/t.T/Tell", b"", 5, {"traceparent": "00-ab"}) == b"00-ab"
+        assert await ask(connect(address), "/t.T/Tell", metadata={"traceparent": "00-ab"}) == b"00-ab"
+
+
+async def test_deadlines_travel(kit, connect):
+    async def Tell(request, context):
+        yield b"%d" % round(context.time_remaining())
+
+    async with kit.serve("t.T", Tell=Tell) as address:
+        assert 90 <= int(await ask(connect(address), "/t.T/Tell", timeout=100)) <= 110
 
 
 async def test_a_reader_that_does_not_come_stops_the_engine(kit, connect):
@@ -71,7 +84,7 @@ async def test_a_reader_that_does_not_come_stops_the_engine(kit, connect):
     async with kit.serve("t.T", Flood=Flood) as address:
         transport = connect(address)
         call = transport.stream("/t.T/Flood", b"", None)
-        await kit.eventually(lambda: sent >= READ_AHEAD_MESSAGES)
+        await kit.eventually(lambda: sent >= 10)
         await asyncio.sleep(0.3)
         # Read-ahead, one HTTP/2 window and what the server queues itself: far from the 6 MiB on offer.
         assert sent < 150
@@ -140,14 +153,27 @@ async def test_timeouts_and_refused_connections(kit, connect):
     async def Hang(request, context):
         await asyncio.Event().wait()
 
-    async with kit.serve("t.T", Hang=Hang) as address:
+    async def Stall(request, context):
+        yield b"one"
+        await asyncio.Event().wait()
+
+    async with kit.serve("t.T", Hang=Hang, Stall=Stall) as address:
+        transport = connect(address)
         with pytest.raises(GatewayError) as caught:
-            await connect(address).unary("/t.T/Hang", b"", 0.1)
-        assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
+            await transport.unary("/t.T/Hang", b"", 0.1)
+        for error in (caught.value, await failure(transport.stream("/t.T/Stall", b"", 0.1))):
+            assert (error.status, error.code) == (504, "upstream_timeout")
     with pytest.raises(GatewayError) as caught:
         await connect(address).unary("/t.T/Hang", b"", 5)
-    assert caught.value.status == 503
-    assert address not in caught.value.message
+    for error in (caught.value, await failure(connect(address).stream("/t.T/Stall", b"", 5))):
+        assert error.status == 503
+        assert address not in error.message
+
+
+async def test_a_method_that_is_not_there(kit, connect):
+    async with kit.serve("t.T") as address:
+        error = await failure(connect(address).stream("/t.T/None", b"", 5))
+        assert (error.status, error.code, error.worker_fault) == (501, "not_implemented", False)
 
 
 async def test_three_unavailable_in_a_row_replace_the_connection(kit, connect):
@@ -155,15 +181,15 @@ async def test_three_unavailable_in_a_row_replace_the_connection(kit, connect):
 
     async def Busy(request, context):
         calls.append(context.peer())
-        if request == b"ok":
-            return b"ok"
-        await context.abort(grpc.StatusCode.UNAVAILABLE, "saturated")
+        if request != b"ok":
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "saturated")
+        yield b"ok"
 
     async with kit.serve("t.T", Busy=Busy) as address:
         transport = connect(address)
         for message in (b"", b"", b"ok", b"", b"", b"", b"ok"):
             try:
-                await transport.unary("/t.T/Busy", message, 5)
+                await ask(transport, "/t.T/Busy", message)
             except GatewayError as error:
                 assert error.status == 503
         assert len(set(calls[:6])) == 1  # a success in between starts the count anew
@@ -172,19 +198,18 @@ async def test_three_unavailable_in_a_row_replace_the_connection(kit, connect):
 
 async def test_a_restarted_engine_is_found_again(kit, connect):
     async def Echo(request, context):
-        return request
+        yield request
 
     async with kit.serve("t.T", Echo=Echo) as address:
         transport = connect(address)
-        assert await transport.unary("/t.T/Echo", b"1", 5) == b"1"
+        assert await ask(transport, "/t.T/Echo", b"1") == b"1"
     for _ in range(4):
-        with pytest.raises(GatewayError):
-            await transport.unary("/t.T/Echo", b"2", 5)
+        assert (await failure(transport.stream("/t.T/Echo", b"2", 5))).status == 503
     async with kit.serve("t.T", address, Echo=Echo):
         async with asyncio.timeout(5):
             while True:
                 try:
-                    assert await transport.unary("/t.T/Echo", b"3", 5) == b"3"
+                    assert await ask(transport, "/t.T/Echo", b"3") == b"3"
                     break
                 except GatewayError:
                     await asyncio.sleep(0.05)
@@ -244,22 +269,38 @@ def certificate(tmp_path):
     return key.read_bytes(), certificate.read_bytes()
 
 
-async def test_tls(certificate, connect):
+@pytest.fixture
+async def secure(certificate):
+    """Port of a TLS server whose streams answer with what they are asked."""
+
     async def Echo(request, context):
+        for at in range(0, len(request), MIB):
+            yield request[at : at + MIB]
+
+    async def Ask(request, context):
         return request
 
-    server = grpc.aio.server()
-    methods = {"Echo": grpc.unary_unary_rpc_method_handler(Echo)}
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
+    methods = {"Echo": grpc.unary_stream_rpc_method_handler(Echo), "Ask": grpc.unary_unary_rpc_method_handler(Ask)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", methods),))
-    credentials = grpc.ssl_server_credentials([certificate])
-    port = server.add_secure_port("localhost:0", credentials)
+    port = server.add_secure_port("localhost:0", grpc.ssl_server_credentials([certificate]))
     await server.start()
-    try:
-        trusting = connect(f"grpcs://localhost:{port}", root_certificates=certificate[1])
-        assert await trusting.unary("/t.T/Echo", b"secret", 5) == b"secret"
-        for url in (f"grpcs://localhost:{port}", f"grpc://localhost:{port}"):
-            with pytest.raises(GatewayError) as caught:
-                await connect(url).unary("/t.T/Echo", b"", 5)
-            assert caught.value.status == 503
-    finally:
-        await server.stop(None)
+    yield port
+    await server.stop(None)
+
+
+async def test_tls(certificate, secure, connect):
+    trusting = connect(f"grpcs://localhost:{secure}", root_certificates=certificate[1])
+    assert await trusting.unary("/t.T/Ask", b"secret", 5) == b"secret"
+    big = bytes(range(256)) * (6 * MIB // 256)
+    for _ in range(2):
+        assert b"".join(await read_all(trusting.stream("/t.T/Echo", big, 10))) == big
+
+
+async def test_tls_with_a_stranger_or_without_tls(secure, connect):
+    for url in (f"grpcs://localhost:{secure}", f"grpc://localhost:{secure}"):
+        transport = connect(url)
+        assert (await failure(transport.stream("/t.T/Echo", b"x", 5))).status == 503
+        with pytest.raises(GatewayError) as caught:
+            await transport.unary("/t.T/Ask", b"", 5)
+        assert caught.value.status == 503

@@ -1,0 +1,207 @@
+"""Protobuf reader of the hot message: one Generate chunk with token ids (spec engine-contract 3.2 and 4.4).
+
+    GenerateResponse    { chunk = 1; complete = 2 }
+    GenerateStreamChunk { token_ids = 1; prompt_tokens = 2; completion_tokens = 3; cached_tokens = 4;
+                          output_logprobs = 5; input_logprobs = 6; index = 7 }
+
+Nearly every message of a stream is this one, so it is read here, straight into arrays. Whatever else may come is COLD
+and left to the generated contract, which alone decides on it: Complete, log probabilities, a chunk in several pieces,
+groups, oversized varints. Unknown fields are skipped. MALFORMED is only what no protobuf reader accepts.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from smg._native.buffer cimport Buffer, buffer_clear, buffer_reserve
+
+cdef enum:
+    VARINT = 0
+    FIXED64 = 1
+    BYTES = 2
+    GROUP = 3
+    FIXED32 = 5
+
+
+cdef int _varint(const uint8_t **at, const uint8_t *end, uint64_t *value) noexcept nogil:
+    """Read a varint of up to ten bytes and move ``at`` past it. COLD: the tenth byte has bits beyond the 64th."""
+    cdef const uint8_t *place = at[0]
+    cdef uint64_t result = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while place < end:
+        byte = place[0]
+        place += 1
+        if shift == 63 and byte > 1:
+            return MALFORMED if byte & 0x80 else COLD
+        result |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            at[0] = place
+            value[0] = result
+            return HOT
+        shift += 7
+    return MALFORMED
+
+
+cdef int _length(const uint8_t **at, const uint8_t *end, uint64_t *value) noexcept nogil:
+    """Read the length of a field that must lie before ``end`` as a whole."""
+    cdef int verdict = _varint(at, end, value)
+    if verdict == HOT and value[0] > <uint64_t>(end - at[0]):
+        return MALFORMED
+    return verdict
+
+
+cdef int _tag(const uint8_t **at, const uint8_t *end, uint32_t *field, uint32_t *kind) noexcept nogil:
+    cdef uint64_t tag = 0
+    cdef int verdict = _varint(at, end, &tag)
+    if verdict != HOT:
+        return verdict
+    if tag >> 32:
+        return COLD
+    field[0] = <uint32_t>(tag >> 3)
+    kind[0] = <uint32_t>(tag & 7)
+    return HOT if field[0] else MALFORMED
+
+
+cdef int _skip(const uint8_t **at, const uint8_t *end, uint32_t kind) noexcept nogil:
+    """Move ``at`` past the value of an unknown field."""
+    cdef uint64_t value = 0
+    cdef int verdict
+    if kind == VARINT:
+        return _varint(at, end, &value)
+    if kind == BYTES:
+        verdict = _length(at, end, &value)
+    elif kind == FIXED64 or kind == FIXED32:
+        value = 8 if kind == FIXED64 else 4
+        verdict = HOT if value <= <uint64_t>(end - at[0]) else MALFORMED
+    else:
+        return COLD if kind == GROUP else MALFORMED
+    if verdict == HOT:
+        at[0] += value
+    return verdict
+
+
+cdef int _packed(const uint8_t *at, const uint8_t *end, Buffer *ids) noexcept nogil:
+    """Append the varints up to ``end``, which must not cut the last one."""
+    cdef uint64_t value = 0
+    cdef int verdict
+    # Each takes at least one byte there.
+    cdef uint32_t *out = <uint32_t *>buffer_reserve(ids, <size_t>(end - at) * sizeof(uint32_t))
+    if out is NULL:
+        return NO_MEMORY
+    while at < end:
+        if at[0] < 0x80:
+            out[0] = at[0]
+            at += 1
+        else:
+            verdict = _varint(&at, end, &value)
+            if verdict != HOT:
+                return verdict
+            out[0] = <uint32_t>value
+        out += 1
+    ids.size = <size_t>(<uint8_t *>out - ids.data)
+    return HOT
+
+
+cdef int _chunk(const uint8_t *at, const uint8_t *end, Chunk *chunk, Buffer *ids) noexcept nogil:
+    """Read a GenerateStreamChunk."""
+    cdef uint32_t field = 0, kind = 0
+    cdef uint64_t value = 0
+    cdef uint32_t *out
+    cdef int verdict
+    while at < end:
+        verdict = _tag(&at, end, &field, &kind)
+        if verdict != HOT:
+            return verdict
+        if kind == BYTES and field == 1:
+            verdict = _length(&at, end, &value)
+            if verdict == HOT:
+                verdict = _packed(at, at + value, ids)
+                at += value
+        elif kind == BYTES and (field == 5 or field == 6):
+            return COLD
+        elif kind == VARINT and (field <= 4 or field == 7):
+            verdict = _varint(&at, end, &value)
+            if verdict != HOT:
+                return verdict
+            if field == 1:
+                out = <uint32_t *>buffer_reserve(ids, sizeof(uint32_t))
+                if out is NULL:
+                    return NO_MEMORY
+                out[0] = <uint32_t>value
+                ids.size += sizeof(uint32_t)
+            elif field == 2:
+                chunk.prompt_tokens = <uint32_t>value
+            elif field == 3:
+                chunk.completion_tokens = <uint32_t>value
+            elif field == 4:
+                chunk.cached_tokens = <uint32_t>value
+            else:
+                chunk.index = <uint32_t>value
+        else:
+            verdict = _skip(&at, end, kind)
+        if verdict != HOT:
+            return verdict
+    return HOT
+
+
+cdef int read_chunk(const uint8_t *data, size_t size, Chunk *chunk, Buffer *ids) noexcept nogil:
+    """Read a GenerateResponse; when it is HOT, ``chunk`` is filled and its ids (uint32) are appended to ``ids``.
+
+    ``ids`` is as before in every other case. Returns a ``Verdict``.
+    """
+    cdef const uint8_t *at = data
+    cdef const uint8_t *end = data + size
+    cdef const uint8_t *inner = NULL
+    cdef size_t before = ids.size
+    cdef uint64_t value = 0, inner_size = 0
+    cdef uint32_t field = 0, kind = 0
+    cdef int verdict
+    while at < end:
+        verdict = _tag(&at, end, &field, &kind)
+        if verdict != HOT:
+            return verdict
+        if kind == BYTES and field <= 2:
+            # Pieces of one chunk are to be merged, and a Complete beside it wins if it comes last.
+            if field == 2 or inner is not NULL:
+                return COLD
+            verdict = _length(&at, end, &value)
+            if verdict == HOT:
+                inner, inner_size = at, value
+                at += value
+        else:
+            verdict = _skip(&at, end, kind)
+        if verdict != HOT:
+            return verdict
+    if inner is NULL:
+        return COLD
+    chunk.index = chunk.prompt_tokens = chunk.completion_tokens = chunk.cached_tokens = 0
+    verdict = _chunk(inner, inner + inner_size, chunk, ids)
+    if verdict != HOT:
+        ids.size = before
+    return verdict
+
+
+def chunk(bytes message not None):
+    """Read a GenerateResponse that is a plain chunk: (index, ids, prompt, completion and cached tokens).
+
+    None for anything the generated contract should read: Complete, log probabilities, unusual encodings. Raises
+    ValueError for what is no protobuf message.
+    """
+    cdef Buffer ids
+    cdef Chunk found
+    cdef const uint8_t *data = message
+    cdef size_t size = len(message), place
+    cdef int verdict
+    ids.data, ids.size, ids.room = NULL, 0, 0
+    with nogil:
+        verdict = read_chunk(data, size, &found, &ids)
+    try:
+        if verdict == NO_MEMORY:
+            raise MemoryError
+        if verdict == MALFORMED:
+            raise ValueError("not a protobuf message")
+        if verdict == COLD:
+            return None
+        numbers = [(<uint32_t *>ids.data)[place] for place in range(ids.size // sizeof(uint32_t))]
+        return found.index, numbers, found.prompt_tokens, found.completion_tokens, found.cached_tokens
+    finally:
+        buffer_clear(&ids, 0)

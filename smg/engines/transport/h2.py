@@ -1,0 +1,110 @@
+"""The native transport: streams over our own HTTP/2 connections, unary calls over grpcio (DESIGN 6, engine side).
+
+One connection per engine and process, opened on first use, and up to four when streams pile up. It is replaced after
+GOAWAY, a failed keepalive or three calls in a row that found it unavailable (spec engine-contract 4.2).
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from smg._native.grpc_stream import Tokens
+from smg.engines.transport.address import parse
+from smg.engines.transport.errors import RpcError, from_status
+from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.h2_call import H2Call
+from smg.engines.transport.h2_connection import H2Connection, Timing
+from smg.engines.transport.h2_headers import request_head, request_tail
+
+Item = TypeVar("Item")
+
+_UNAVAILABLE_LIMIT = 3
+_STREAMS_PER_CONNECTION = 128
+_MAX_CONNECTIONS = 4
+
+
+class H2Transport:
+    """A ``TokenTransport`` to ``url``.
+
+    ``root_certificates`` (PEM) replaces the system's trust store for ``grpcs://``. Raises ValueError for a URL that is
+    no engine address.
+    """
+
+    def __init__(self, url: str, root_certificates: bytes | None = None, timing: Timing = Timing()) -> None:  # noqa: B008 - frozen
+        self._address = parse(url)
+        self._roots = root_certificates
+        self._timing = timing
+        self._unary = GrpcioTransport(url, root_certificates)
+        self._heads: dict[str, bytes] = {}
+        # Those that take calls, with their failures in a row; those that only finish what they have.
+        self._connections: dict[H2Connection, int] = {}
+        self._leaving: set[H2Connection] = set()
+        self._closed = False
+
+    async def unary(
+        self, path: str, message: bytes, timeout: float, metadata: Mapping[str, str] | None = None
+    ) -> bytes:
+        return await self._unary.unary(path, message, timeout, metadata)
+
+    def stream(
+        self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
+    ) -> H2Call[bytes]:
+        call: H2Call[bytes] = H2Call(self._headers(path, timeout, metadata), message, timeout, tokens=False)
+        self.restart(call)
+        return call
+
+    def generate(
+        self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
+    ) -> H2Call[bytes | Tokens]:
+        call: H2Call[bytes | Tokens] = H2Call(self._headers(path, timeout, metadata), message, timeout, tokens=True)
+        self.restart(call)
+        return call
+
+    async def close(self) -> None:
+        """Close all connections; running calls end with UNAVAILABLE. Idempotent."""
+        self._closed = True
+        connections = [*self._connections, *self._leaving]
+        for connection in connections:
+            connection.close("the connection was closed")
+        for connection in connections:
+            await connection.wait_closed()
+        await self._unary.close()
+
+    # -- told by connections
+
+    def restart(self, call: H2Call[Any]) -> None:
+        """Start ``call`` on the connection with the fewest calls, a new one when all are full."""
+        best = min(self._connections, key=lambda connection: len(connection.calls), default=None)
+        if best is None or (self._full(best) and len(self._connections) < _MAX_CONNECTIONS):
+            best = H2Connection(self._address, self._roots, self._timing, self)
+            self._connections[best] = 0
+        best.open(call)
+
+    def ended(self, connection: H2Connection, error: RpcError | None) -> None:
+        if connection in self._connections:
+            failed = error is not None and error.rpc == "UNAVAILABLE"
+            self._connections[connection] = self._connections[connection] + 1 if failed else 0
+            if self._connections[connection] >= _UNAVAILABLE_LIMIT:
+                self.leaving(connection, calm=False)
+                connection.retire()
+        if not connection.calls:
+            self._leaving.discard(connection)
+
+    def leaving(self, connection: H2Connection, *, calm: bool) -> None:
+        self._connections.pop(connection, None)
+        if connection.calls:
+            self._leaving.add(connection)
+        if calm:
+            self._timing = msgspec.structs.replace(self._timing, keepalive=2 * self._timing.keepalive)
+
+    def _full(self, connection: H2Connection) -> bool:
+        return len(connection.calls) >= min(_STREAMS_PER_CONNECTION, connection.native.max_streams)
+
+    def _headers(self, path: str, timeout: float | None, metadata: Mapping[str, str] | None) -> bytes:
+        if self._closed:
+            raise from_status("UNAVAILABLE", "the transport is closed")
+        head = self._heads.get(path)
+        if head is None:
+            head = self._heads[path] = request_head(self._address.tls, self._address.target, path)
+        return head + request_tail(timeout, metadata)

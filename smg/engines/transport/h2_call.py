@@ -1,0 +1,141 @@
+"""One server-streaming call over the native HTTP/2 connection.
+
+The connection collects a call's messages natively and wakes it once per readable batch; ``read`` takes them all. The
+engine is granted no more until ``read`` is called again (the stream's window goes back then), so a reader that does not
+come stalls its own stream and no other.
+"""
+
+import asyncio
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from smg._native.grpc_stream import Stream
+from smg._native.h2 import Connection
+from smg.core.errors import GatewayError
+from smg.engines.transport.errors import RpcError
+from smg.engines.transport.h2_headers import Headers, Status, answer_status, final_status, informational, reset_status
+
+Item = TypeVar("Item")
+
+
+class Carrier(Protocol):
+    """What a call needs of the connection it runs on."""
+
+    native: Connection
+
+    def flush_soon(self) -> None: ...
+
+    def ended(self, call: "H2Call[Any]", error: RpcError | None) -> None:
+        """The call is over (None: OK, or cancelled by us)."""
+        ...
+
+
+class H2Call(Generic[Item]):
+    """A ``Call`` (items are bytes) or a ``TokenCall`` (``tokens``: bytes and Tokens).
+
+    ``timeout`` is in seconds. Dispatched by ``start``, again on another connection when the first never opened it.
+    """
+
+    def __init__(self, headers: bytes, message: bytes, timeout: float | None, *, tokens: bool) -> None:
+        self._request: tuple[bytes, bytes] | None = (headers, message)
+        self._tokens = tokens
+        self._carrier: Carrier
+        self._stream: Stream
+        self._answered = False
+        self._cancelled = False
+        self._over = False
+        self._error: RpcError | None = None
+        self._arrived: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer = None if timeout is None else self._loop.call_later(timeout, self._expire)
+
+    def start(self, carrier: Carrier) -> None:
+        """Run on ``carrier``. Only for a call whose request no engine has seen."""
+        assert self._request is not None
+        self._carrier = carrier
+        self._stream = Stream(self, *self._request, self._tokens)
+        carrier.native.open(self._stream)
+        carrier.flush_soon()
+
+    async def read(self) -> list[Item]:
+        while True:
+            if self._cancelled:
+                raise GatewayError("client_disconnected", "the generation was cancelled")
+            items = self._carrier.native.take(self._stream)
+            self._carrier.flush_soon()
+            if items:
+                return cast("list[Item]", items)
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                return []
+            if self._arrived is None or self._arrived.done():
+                self._arrived = self._loop.create_future()
+            await self._arrived
+
+    def cancel(self) -> None:
+        if self._over:
+            return
+        self._cancelled = True
+        self._end(None)
+        self._stream.abandon()
+
+    # -- told by the connection
+
+    def on_headers(self, headers: Headers, end: bool) -> None:
+        """Headers or trailers of the answer."""
+        if self._over:
+            return
+        self._request = None
+        if not self._answered:
+            if informational(headers) and not end:
+                return
+            self._answered = True
+            status = answer_status(headers, end)
+            if status is not None:
+                # What came with it, if anything, is no message: an error page, say.
+                self._end(status.error(established=False))
+                self._stream.abandon()
+            return
+        status = final_status(headers) if end else Status("INTERNAL", "headers in the middle of the answer")
+        if status.name == "OK" and self._stream.cut:
+            status = Status("INTERNAL", "the last message was cut off")
+        self._finish(status)
+
+    def on_ready(self) -> None:
+        """Messages have arrived, or the stream has ended without trailers."""
+        if not self._over and self._stream.closed:
+            failure = self._stream.error
+            if failure is None:
+                self._finish(Status("UNAVAILABLE", "the stream ended without a status"))
+            else:
+                self._finish(reset_status(*failure))
+        _wake(self._arrived)
+
+    def fail(self, status: Status) -> None:
+        """The connection cannot go on with this call."""
+        if not self._over:
+            self._finish(status)
+
+    # -- the end
+
+    def _expire(self) -> None:
+        self.fail(Status("DEADLINE_EXCEEDED", "the deadline of the call"))
+
+    def _finish(self, status: Status) -> None:
+        self._end(status.error(established=self._stream.messages > 0))
+
+    def _end(self, error: RpcError | None) -> None:
+        self._over = True
+        self._error = error
+        self._request = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._carrier.native.drop(self._stream)
+        self._carrier.flush_soon()
+        self._carrier.ended(self, error)
+        _wake(self._arrived)
+
+
+def _wake(future: "asyncio.Future[None] | None") -> None:
+    if future is not None and not future.done():
+        future.set_result(None)

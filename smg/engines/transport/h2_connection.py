@@ -1,0 +1,203 @@
+"""One native HTTP/2 connection: connecting, serving, draining, closed (spec engine-contract 4.2 and 4.4).
+
+Frames, windows and messages are ``smg._native.h2``'s; this decides what they mean for calls. Header blocks are unpacked
+here, two per call.
+"""
+
+import asyncio
+from typing import Any, Protocol
+
+import msgspec
+
+from smg._native.h2 import Connection
+from smg.engines.transport.address import Address
+from smg.engines.transport.errors import RpcError
+from smg.engines.transport.h2_call import H2Call
+from smg.engines.transport.h2_headers import HeaderDecoder, Status
+from smg.engines.transport.h2_link import Link, connect
+
+_COMPRESSION_ERROR = 9
+_ENHANCE_YOUR_CALM = 11
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Time limits in seconds: to connect, of silence before a ping, and for its answer."""
+
+    connect: float = 5.0
+    keepalive: float = 30.0
+    answer: float = 10.0
+
+
+class Owner(Protocol):
+    """What a connection tells its transport."""
+
+    def ended(self, connection: "H2Connection", error: RpcError | None) -> None:
+        """A call is over (None: OK, or cancelled by us)."""
+        ...
+
+    def leaving(self, connection: "H2Connection", *, calm: bool) -> None:
+        """No further call may be started here. ``calm``: the engine found us too eager."""
+        ...
+
+    def restart(self, call: H2Call[Any]) -> None:
+        """Start ``call``, which the engine has not seen, on another connection."""
+        ...
+
+
+class H2Connection:
+    """Connects at once; calls may be opened before that is done. ``roots`` as in ``h2_link.connect``."""
+
+    def __init__(self, address: Address, roots: bytes | None, timing: Timing, owner: Owner) -> None:
+        self.native = Connection()
+        self.calls: set[H2Call[Any]] = set()
+        self.closed = False
+        self._owner = owner
+        self._timing = timing
+        self._decoder = HeaderDecoder()
+        self._link: Link | None = None
+        self._loop = asyncio.get_running_loop()
+        self._settled: asyncio.Future[None] = self._loop.create_future()
+        self._leaving = False
+        self._flushing = False
+        self._told: tuple[int, int, str] | None = None
+        self._heard = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._connecting = self._loop.create_task(self._connect(address, roots))
+
+    def open(self, call: H2Call[Any]) -> None:
+        """Start ``call`` here, as soon as the engine has a place for it."""
+        self.calls.add(call)
+        call.start(self)
+
+    def flush_soon(self) -> None:
+        """Send at the end of this turn of the loop, together with what else there is by then."""
+        if not self._flushing and self._link is not None and self.native.pending:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def ended(self, call: H2Call[Any], error: RpcError | None) -> None:
+        self.calls.discard(call)
+        self._owner.ended(self, error)
+        if self._leaving and not self.calls:
+            self.close("the connection was replaced")
+
+    def retire(self) -> None:
+        """Close as soon as the running calls are over."""
+        self._leaving = True
+        if not self.calls:
+            self.close("the connection was replaced")
+
+    def close(self, details: str) -> None:
+        """Close; running calls fail. Idempotent."""
+        self.native.shutdown()
+        self.lost(details)
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing of a closed connection runs any more."""
+        await asyncio.wait([self._connecting])
+
+    # -- told by the link
+
+    def settle(self) -> None:
+        """Bring what has arrived to the calls, headers first."""
+        self._heard = self._loop.time()
+        native = self.native
+        for stream, block, end in native.take_headers():
+            try:
+                headers = self._decoder.decode(block)
+            except ValueError as error:
+                native.shutdown(_COMPRESSION_ERROR)
+                self.lost(str(error))
+                return
+            if stream is not None and isinstance(stream.owner, H2Call):
+                stream.owner.on_headers(headers, end)
+        for stream in native.take_ready():
+            if isinstance(stream.owner, H2Call):
+                stream.owner.on_ready()
+        if native.failure is not None:
+            self.lost(native.failure[1])
+            return
+        if native.settled and not self._settled.done():
+            self._settled.set_result(None)
+        if native.goaway != self._told:
+            self._drain()
+        elif native.exhausted:
+            self._hand_over()
+        self.flush_soon()
+
+    def lost(self, details: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._connecting.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._link is not None:
+            self._link.close()
+        self._leave(calm=False)
+        for call in list(self.calls):
+            call.fail(Status("UNAVAILABLE", details))
+
+    # -- life
+
+    async def _connect(self, address: Address, roots: bytes | None) -> None:
+        """Connect and wait for the engine's SETTINGS."""
+        try:
+            async with asyncio.timeout(self._timing.connect):
+                self._link = await connect(address, roots, self)
+                self._link.flush()
+                await self._settled
+        except TimeoutError:
+            self.lost("connecting took too long")
+        except (OSError, ValueError) as error:
+            self.lost(f"connecting failed: {error}")
+        else:
+            self._timer = self._loop.call_later(self._timing.keepalive, self._beat)
+
+    def _beat(self) -> None:
+        """Ask for a sign of life after a time of silence."""
+        silence = self._loop.time() - self._heard
+        if silence < self._timing.keepalive:
+            self._timer = self._loop.call_later(self._timing.keepalive - silence, self._beat)
+            return
+        self.native.ping()
+        self.flush_soon()
+        self._timer = self._loop.call_later(self._timing.answer, self._listen, self._heard)
+
+    def _listen(self, before: float) -> None:
+        if self._heard > before:
+            self._beat()
+        else:
+            self.close("the engine does not answer pings")
+
+    def _drain(self) -> None:
+        """GOAWAY: streams up to the last may finish, later ones were not processed, queued ones go elsewhere."""
+        assert self.native.goaway is not None
+        self._told = last, code, text = self.native.goaway
+        self._leave(calm=code == _ENHANCE_YOUR_CALM)
+        for stream in self.native.streams:
+            if stream.id > last and isinstance(stream.owner, H2Call):
+                stream.owner.fail(Status("UNAVAILABLE", f"GOAWAY (HTTP/2 error {code}) {text}".strip()))
+        self._hand_over()
+        if not self.calls:
+            self.close("the engine said GOAWAY")
+
+    def _hand_over(self) -> None:
+        """No stream can be opened any more: those that wait for it go to another connection."""
+        self._leave(calm=False)
+        for stream in self.native.queued:
+            call = stream.owner
+            if isinstance(call, H2Call):
+                self.native.drop(stream)
+                self.calls.discard(call)
+                self._owner.restart(call)
+
+    def _leave(self, *, calm: bool) -> None:
+        if not self._leaving:
+            self._leaving = True
+            self._owner.leaving(self, calm=calm)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._link is not None:
+            self._link.flush()

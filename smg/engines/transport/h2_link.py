@@ -1,0 +1,175 @@
+"""How an HTTP/2 connection meets the network: a plain socket on the event loop, or TLS through asyncio.
+
+The plain one reads and writes natively: the loop tells that the socket is readable, one call without the GIL does the
+rest. Under TLS asyncio owns the socket, and bytes pass through its transport.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from typing import Protocol
+
+from smg._native.h2 import Connection
+from smg.engines.transport.address import Address
+
+
+class Peer(Protocol):
+    """What a link tells of."""
+
+    native: Connection
+
+    def settle(self) -> None:
+        """Input has been worked through."""
+        ...
+
+    def lost(self, details: str) -> None:
+        """The connection is over. Idempotent."""
+        ...
+
+
+class Link(Protocol):
+    """An open way to the engine."""
+
+    def flush(self) -> None:
+        """Send what is to be sent, as far as the network takes it; the rest follows by itself."""
+        ...
+
+    def close(self) -> None:
+        """Send what goes at once and close. Idempotent."""
+        ...
+
+
+class SocketLink:
+    """A connected non-blocking socket, read when it is readable."""
+
+    def __init__(self, sock: socket.socket, peer: Peer) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._peer = peer
+        self._native = peer.native
+        self._loop = asyncio.get_running_loop()
+        self._waiting = False
+        self._closed = False
+        self._loop.add_reader(self._fd, self._readable)
+
+    def flush(self) -> None:
+        if self._closed:
+            return
+        try:
+            done = self._native.send(self._fd)
+        except OSError as error:
+            self._peer.lost(str(error))
+            return
+        if done == self._waiting:
+            self._waiting = not done
+            if done:
+                self._loop.remove_writer(self._fd)
+            else:
+                self._loop.add_writer(self._fd, self.flush)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        # The peer may be gone, and so are we.
+        with contextlib.suppress(OSError):
+            self._native.send(self._fd)
+        self._socket.close()
+
+    def _readable(self) -> None:
+        try:
+            count = self._native.receive(self._fd)
+        except OSError as error:
+            self._peer.lost(str(error))
+            return
+        if count > 0:
+            self._peer.settle()
+        elif count == 0:
+            self._peer.lost("the engine closed the connection")
+
+
+class TlsLink(asyncio.Protocol):
+    """The protocol of a TLS transport."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._peer.native.feed(data)
+        self._peer.settle()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._peer.lost(str(exc) if exc is not None else "the engine closed the connection")
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self.flush()
+
+    def flush(self) -> None:
+        while self._transport is not None and not self._paused and (data := self._peer.native.output()):
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self.flush()
+            self._transport.close()
+            self._transport = None
+
+
+async def connect(address: Address, roots: bytes | None, peer: Peer) -> Link:
+    """Connect to ``address``; ``roots`` (PEM) replaces the system's trust store.
+
+    Raises:
+        OSError: nobody is there, or not whom the certificate names, or it does not speak HTTP/2.
+    """
+    host, _, port = address.target.rpartition(":")
+    host = host.strip("[]")
+    if address.tls:
+        return await _connect_tls(host, int(port), roots, peer)
+    loop = asyncio.get_running_loop()
+    failure = OSError(f"no address for {host}")
+    for family, kind, protocol, _, target in await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, target)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return SocketLink(sock, peer)
+        except OSError as error:
+            failure = error
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+    raise failure
+
+
+async def _connect_tls(host: str, port: int, roots: bytes | None, peer: Peer) -> Link:
+    loop = asyncio.get_running_loop()
+    # Reading the system's trust store takes a while.
+    context = await loop.run_in_executor(None, _tls_context, roots)
+    transport, link = await loop.create_connection(lambda: TlsLink(peer), host, port, ssl=context)
+    spoken = transport.get_extra_info("ssl_object")
+    if spoken is None or spoken.selected_alpn_protocol() != "h2":
+        link.close()
+        raise OSError("the peer does not offer HTTP/2")
+    return link
+
+
+def _tls_context(roots: bytes | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=roots.decode("ascii") if roots is not None else None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    return context

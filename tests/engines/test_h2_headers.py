@@ -1,0 +1,67 @@
+"""Headers of gRPC calls to HPACK and back (RFC 7541; spec engine-contract 4.4)."""
+
+import hpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smg.core.errors import GatewayError
+from smg.engines.transport.h2_headers import HeaderDecoder, request_head, request_tail
+
+NAMES = st.sampled_from([":status", "content-type", "grpc-status", "grpc-message", "x-a", "x-b", "x-c"])
+FIELDS = st.lists(st.tuples(NAMES, st.sampled_from(["0", "200", "application/grpc", "", "v" * 200])), max_size=4)
+
+
+@given(st.lists(FIELDS, max_size=30), st.sampled_from([4096, 100, 0]))
+def test_remembered_blocks_are_what_they_would_be_decoded_to(blocks, table_size):
+    encoder, ours, plain = hpack.Encoder(), HeaderDecoder(), hpack.Decoder()
+    encoder.header_table_size = table_size
+    for fields in blocks:
+        for _ in range(2):
+            block = encoder.encode(fields)
+            assert ours.decode(block) == plain.decode(block, raw=True)
+
+
+def test_a_changed_table_changes_what_a_reference_means():
+    decoder = HeaderDecoder()
+    decoder.decode(b"\x40\x01a\x01x")
+    assert decoder.decode(b"\xbe") == decoder.decode(b"\xbe") == [(b"a", b"x")]
+    decoder.decode(b"\x40\x01b\x01y")
+    assert decoder.decode(b"\xbe") == [(b"b", b"y")]
+    assert decoder.decode(b"\xbf\xbe") == [(b"a", b"x"), (b"b", b"y")]
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_headers_or_a_value_error(block):
+    try:
+        fields = HeaderDecoder().decode(block)
+    except ValueError:
+        return
+    assert all(isinstance(part, bytes) for field in fields for part in field)
+
+
+@given(
+    st.text("abcdefghijklmnopqrstuvwxyz/.", min_size=1, max_size=300),
+    st.dictionaries(st.from_regex(r"x-[a-z-]{0,20}", fullmatch=True), st.text("az09-=, ;", max_size=400), max_size=5),
+    st.none() | st.floats(0.001, 1e9),
+)
+def test_requests_are_valid_blocks(path, metadata, timeout):
+    decoder = hpack.Decoder(max_header_list_size=1 << 20)
+    decoder.header_table_size = 4096
+    fields = decoder.decode(request_head(True, "host:1", path) + request_tail(timeout, metadata))
+    found = dict(fields)
+    assert found[":path"] == path
+    assert (found[":scheme"], found[":authority"], found["te"]) == ("https", "host:1", "trailers")
+    assert {name: found[name] for name in metadata} == metadata
+    assert ("grpc-timeout" in found) == (timeout is not None)
+    if timeout is not None:
+        assert len(found["grpc-timeout"]) <= 9  # at most eight digits
+    assert [name for name, _ in fields[:4]] == [":method", ":scheme", ":path", ":authority"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("A", "x"), ("é", "x"), ("a", "é"), ("a", "x\ny"), ("a", "\x7f"), ("", "x")]
+)
+def test_what_no_header_may_hold(name, value):
+    with pytest.raises(GatewayError):
+        request_tail(None, {name: value})
