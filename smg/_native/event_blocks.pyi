@@ -26,7 +26,8 @@ class EventBlocks:
     def store(self, hashes: Iterable[int], tokens: Iterable[int], parent: int | None = None, adapter: int = 0) -> bool:
         """Enter a chain of blocks below ``parent`` (None: from the root); False when the parent is not known.
 
-        Also False when the index could not be told, as for ``remove``. Raises ValueError when tokens and blocks do not fit, or for what is no token id.
+        Also False when the index could not be told, as for ``remove``. Raises ValueError when tokens and blocks do not
+        fit, or for what is no token id.
         """
 
     def remove(self, hashes: Iterable[int]) -> bool:

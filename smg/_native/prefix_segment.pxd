@@ -30,6 +30,7 @@ cdef class PrefixSegment:
     cdef Table _table
     cdef cell _size, _processes, _slots, _process
     cdef cell _clean[2][64]
+    cdef bint _sweeping
     cdef readonly int fd
     cdef readonly object boot_id
 
@@ -39,6 +40,6 @@ cdef class PrefixSegment:
     cdef int _known(self, int64_t slot) except -1
     cdef void _enter(self) noexcept nogil
     cdef void _exit(self) noexcept nogil
-    cdef bint _quiet(self) noexcept
+    cdef bint _quiet(self) noexcept nogil
     cdef bint _give(self, int64_t slot, int plane) except -1
     cdef bint _wipe(self, const cell *stale) noexcept nogil

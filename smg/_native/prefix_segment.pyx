@@ -258,7 +258,7 @@ cdef class PrefixSegment:
     cdef void _exit(self) noexcept nogil:
         c_add(self._rows + self._process * _ROW + _R_WRITES, <cell>-1)
 
-    cdef bint _quiet(self) noexcept:
+    cdef bint _quiet(self) noexcept nogil:
         """See every process once without a write under way."""
         cdef cell process, turn
         cdef cell *row
@@ -344,6 +344,7 @@ cdef class PrefixSegment:
         cdef cell stale[PLANES][GROUPS]
         cdef cell slot, ticket, any = 0
         cdef int plane, group
+        cdef bint done
         memset(stale, 0xFF, sizeof(stale))
         for plane in range(PLANES):
             for slot in range(self._slots):
@@ -355,7 +356,14 @@ cdef class PrefixSegment:
                 any |= stale[plane][group]
         if any == 0:
             return True
-        if not self._quiet() or not self._wipe(<cell *>stale):
+        if self._sweeping:
+            # Another thread: what it has wiped may be in use again before this one would wipe it.
+            return False
+        self._sweeping = True
+        with nogil:
+            done = self._quiet() and self._wipe(<cell *>stale)
+        self._sweeping = False
+        if not done:
             return False
         for plane in range(PLANES):
             for group in range(GROUPS):

@@ -18,6 +18,7 @@ cdef class Region:
     cdef word _matrix_row, _cell_row, _buffer_words
     cdef readonly int fd
     cdef readonly object boot_id
+    cdef readonly object index
 
     cdef void _layout(self, word processes, word workers, word series, word snapshot_bytes)
     cdef int _map(self) except -1

@@ -26,6 +26,8 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
+from smg._native.prefix_index import PrefixIndex
+
 cdef extern from *:
     """
     #include <stdint.h>
@@ -87,7 +89,7 @@ cdef enum:
     _KEY_ROW = 32  # kind, length, key bytes
     _MAX_PROCESSES = 1024
     _MAX_SERIES = 1 << 20
-    _MAX_SLOTS = 1 << 20
+    _MAX_SLOTS = 1 << 16
 
 # What survey looks for.
 cdef enum:
@@ -165,6 +167,7 @@ cdef class Region:
     def __cinit__(self):
         self._base = NULL
         self.fd = -1
+        self.index = None
 
     def __init__(self):
         raise TypeError("use Region.create or Region.attach")
@@ -187,7 +190,7 @@ cdef class Region:
         return self._series
 
     @staticmethod
-    def create(processes, workers=4096, series=4096, snapshot_bytes=4 << 20):
+    def create(processes, workers=4096, series=4096, snapshot_bytes=4 << 20, index_bytes=1 << 20):
         cdef Region self = Region.__new__(Region)
         for name, value, limit in (
             ("processes", processes, _MAX_PROCESSES),
@@ -216,6 +219,7 @@ cdef class Region:
         w_store(self._base + _H_SERIES, self._series)
         w_store(self._base + _H_SNAPSHOT_BYTES, self._snapshot_bytes)
         w_store_release(self._base + _H_MAGIC, REGION_MAGIC)
+        self.index = PrefixIndex.create(index_bytes, processes, workers)
         return self
 
     @staticmethod
@@ -314,6 +318,8 @@ cdef class Region:
             self._base = NULL
             os.close(self.fd)
             self.fd = -1
+            if self.index is not None:
+                self.index.close()
 
     # processes
 
@@ -340,6 +346,8 @@ cdef class Region:
                     w_store(cells + i, 0)
             w_store(row + _P_REQUESTS, 0)
             w_store_release(row + _P_PID, 0)
+        if self.index is not None:
+            self.index.clear_process(process)
 
     # draining
 

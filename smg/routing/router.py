@@ -1,6 +1,6 @@
 """The Router interface: reserve on select, one lease per attempt (spec routing 10.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -22,13 +22,18 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct):
-    """A selected worker whose in-flight count is already raised. ``matched`` is the prefix hit in tokens."""
+    """A selected worker whose in-flight count is already raised.
+
+    ``tokens`` are the prompt tokens it has still to compute, ``matched`` those it is expected to hold. ``learn`` is
+    what the policy wants to be called on commit.
+    """
 
     worker: WorkerRecord
     reason: str
     tokens: int
     matched: int = 0
     done: bool = False
+    learn: Callable[[], object] | None = None
 
 
 class Router(Protocol):

@@ -452,7 +452,13 @@ class TestSegment:
             PrefixIndex.create(*arguments)
 
     def test_numbers_out_of_range(self, index):
-        for call in (index.admit, index.dismiss, index.ticket, index.live, lambda slot: planes(index, keys_of([]), [slot])):
+        for call in (
+            index.admit,
+            index.dismiss,
+            index.ticket,
+            index.live,
+            lambda slot: index.depth(keys_of([]), [slot]),
+        ):
             with pytest.raises(IndexError):
                 call(256)
             with pytest.raises(IndexError):

@@ -32,7 +32,7 @@ def test_tokens_chain_whole_blocks(ids, block, salt):
         wanted.append(prefix ^ salt)
     assert keys.tolist() == wanted
     assert (keys.count, len(keys), keys.units, keys.block) == (len(wanted), len(wanted), len(ids), block)
-    assert [keys.covered(depth) for depth in range(keys.count + 1)] == [depth * block for depth in range(keys.count + 1)]
+    assert [keys.covered(depth) for depth in range(keys.count + 1)] == [block * depth for depth in range(len(keys) + 1)]
 
 
 @given(size=st.integers(0, 3000), salt=st.integers(0, 2**64 - 1))
