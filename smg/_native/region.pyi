@@ -7,6 +7,8 @@ never data. Every row of the process dimension is written by its own process onl
 
 from collections.abc import Sequence
 
+from smg._native.prefix_index import PrefixIndex
+
 LAYOUT_VERSION: int
 COUNTER: int  # monotone; a dead process's counts stay
 GAUGE: int  # signed; a dead process's value goes
@@ -30,13 +32,20 @@ class Region:
 
     fd: int
     boot_id: int
+    index: PrefixIndex | None  # of the same gateway; None in a region that was attached, not created or inherited
     processes: int
     workers: int
     series: int
 
     @staticmethod
-    def create(processes: int, workers: int = 4096, series: int = 4096, snapshot_bytes: int = 4 << 20) -> Region:
-        """Make a new region. ``processes`` counts all rows (N + 2). Raises OSError, ValueError."""
+    def create(
+        processes: int,
+        workers: int = 4096,
+        series: int = 4096,
+        snapshot_bytes: int = 4 << 20,
+        index_bytes: int = 1 << 20,
+    ) -> Region:
+        """Make a new region and its prefix index. ``processes`` counts all rows (N + 2). Raises OSError, ValueError."""
 
     @staticmethod
     def attach(fd: int) -> Region:
@@ -54,7 +63,8 @@ class Region:
 
     def process_pid(self, process: int) -> int: ...
     def clear_process(self, process: int) -> None:
-        """Undo a dead process: its pid, in-flight rows, admitted and waiting requests and gauges become 0.
+        """Undo a dead process: its pid, in-flight rows, admitted and waiting requests and gauges become 0; so in the
+        prefix index.
 
         Its counters stay in the row, and the process that takes the row over counts on from there: no scrape, not
         even one taken meanwhile, sees a sum go down.

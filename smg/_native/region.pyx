@@ -2,11 +2,13 @@
 
 Everything is an aligned 64-bit word that is only touched through C11-style atomics; nothing waits for another process.
 
-    header | process rows | sequences | worker table | in-flight matrix | snapshot × 2 | series tags | series keys | cells
+    header | process rows | sequences | worker table | statuses | in-flight matrix | snapshot × 2 | series tags | series
+    keys | cells
 
 * A process row, a matrix row and a row of cells have one writer: the process of that number. Sums are taken by readers,
   so a killed process is undone by zeroing its rows. Counters are the exception: they stay in the row, the replacement
   counts on from there, and a scrape can never see a sum go down.
+* Statuses are a column of their own: control alone writes them, and every routing decision reads all of them.
 * The snapshot has two buffers. The writer fills the one that readers are not sent to, under that buffer's own sequence
   number (odd while it is being written), then moves the version. A writer killed half-way leaves the other buffer good.
 * A series is claimed by a compare-and-swap on its tag (0 free, 1 claimed) and published by a release store of its key's
@@ -23,6 +25,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+
+from smg._native.prefix_index import PrefixIndex
 
 cdef extern from *:
     """
@@ -44,7 +48,6 @@ cdef extern from *:
     static inline void w_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
     _Static_assert(__atomic_always_lock_free(sizeof(word), 0), "64-bit atomics must not need a lock");
     """
-    ctypedef int64_t word
     const word REGION_MAGIC
     word w_load(const word *p) nogil
     word w_load_acquire(const word *p) nogil
@@ -57,7 +60,7 @@ cdef extern from *:
     void w_fence_acquire() nogil
     void w_fence_release() nogil
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 COUNTER = 1
 GAUGE = 2
 MAX_SERIES_KEY = 240
@@ -73,7 +76,7 @@ QUEUED_TOKENS = 7
 
 # Sizes in words. A row that one process writes fills whole cache lines (8 words), so that rows never share one.
 cdef enum:
-    _VERSION = 1
+    _VERSION = 2
     _HEADER = 16
     _PROCESS_ROW = 8
     _SEQUENCES = 256
@@ -86,7 +89,12 @@ cdef enum:
     _KEY_ROW = 32  # kind, length, key bytes
     _MAX_PROCESSES = 1024
     _MAX_SERIES = 1 << 20
-    _MAX_SLOTS = 1 << 20
+    _MAX_SLOTS = 1 << 16
+
+# What survey looks for.
+cdef enum:
+    STATUS_FIELD = 0
+    STATUS_READY = 2
 
 # Header words.
 cdef enum:
@@ -108,6 +116,7 @@ cdef enum:
     _P_REQUESTS = 1
     _P_WAITING = 2
     _P_HEAD = 3
+    _P_ROUTES = 4  # whether anything was ever counted in its row of the matrix
     _B_SEQUENCE = 0
     _B_VERSION = 1
     _B_LENGTH = 2
@@ -158,23 +167,10 @@ cdef word _tag(const unsigned char *key, word size) noexcept nogil:
 
 
 cdef class Region:
-    cdef word *_base
-    cdef word *_process_rows
-    cdef word *_sequences
-    cdef word *_slots
-    cdef word *_matrix
-    cdef word *_buffers
-    cdef word *_tags
-    cdef word *_keys
-    cdef word *_cells
-    cdef word _size, _processes, _workers, _series, _snapshot_bytes
-    cdef word _matrix_row, _cell_row, _buffer_words
-    cdef readonly int fd
-    cdef readonly object boot_id
-
     def __cinit__(self):
         self._base = NULL
         self.fd = -1
+        self.index = None
 
     def __init__(self):
         raise TypeError("use Region.create or Region.attach")
@@ -197,7 +193,7 @@ cdef class Region:
         return self._series
 
     @staticmethod
-    def create(processes, workers=4096, series=4096, snapshot_bytes=4 << 20):
+    def create(processes, workers=4096, series=4096, snapshot_bytes=4 << 20, index_bytes=1 << 20):
         cdef Region self = Region.__new__(Region)
         for name, value, limit in (
             ("processes", processes, _MAX_PROCESSES),
@@ -226,6 +222,7 @@ cdef class Region:
         w_store(self._base + _H_SERIES, self._series)
         w_store(self._base + _H_SNAPSHOT_BYTES, self._snapshot_bytes)
         w_store_release(self._base + _H_MAGIC, REGION_MAGIC)
+        self.index = PrefixIndex.create(index_bytes, processes, workers)
         return self
 
     @staticmethod
@@ -272,7 +269,8 @@ cdef class Region:
         self._matrix_row = _padded(2 * workers)
         self._cell_row = _padded(series)
         self._buffer_words = _BUFFER_HEAD + _padded((snapshot_bytes + 7) >> 3)
-        cdef word words = _HEADER + processes * _PROCESS_ROW + _SEQUENCES * _SEQUENCE_ROW + workers * _WORKER_ROW
+        cdef word words = _HEADER + processes * _PROCESS_ROW + _SEQUENCES * _SEQUENCE_ROW
+        words += workers * _WORKER_ROW + _padded(workers)
         words += processes * self._matrix_row + 2 * self._buffer_words
         words += _padded(series) + series * _KEY_ROW + processes * self._cell_row
         self._size = words * 8
@@ -285,7 +283,8 @@ cdef class Region:
         self._process_rows = self._base + _HEADER
         self._sequences = self._process_rows + self._processes * _PROCESS_ROW
         self._slots = self._sequences + _SEQUENCES * _SEQUENCE_ROW
-        self._matrix = self._slots + self._workers * _WORKER_ROW
+        self._statuses = self._slots + self._workers * _WORKER_ROW
+        self._matrix = self._statuses + _padded(self._workers)
         self._buffers = self._matrix + self._processes * self._matrix_row
         self._tags = self._buffers + 2 * self._buffer_words
         self._keys = self._tags + _padded(self._series)
@@ -312,7 +311,8 @@ cdef class Region:
     cdef word *_field(self, word slot, word field) except NULL:
         if not 0 <= field < _FIELDS:
             raise IndexError(f"worker field {field} of {_FIELDS}")
-        return self._slot(slot) + field
+        cdef word *row = self._slot(slot)
+        return self._statuses + slot if field == STATUS_FIELD else row + field
 
     def close(self):
         """Unmap and close. Further calls raise ValueError. Idempotent."""
@@ -321,6 +321,8 @@ cdef class Region:
             self._base = NULL
             os.close(self.fd)
             self.fd = -1
+            if self.index is not None:
+                self.index.close()
 
     # processes
 
@@ -349,6 +351,8 @@ cdef class Region:
             w_store(row + _P_WAITING, 0)
             w_store(row + _P_HEAD, 0)
             w_store_release(row + _P_PID, 0)
+        if self.index is not None:
+            self.index.clear_process(process)
 
     # draining
 
@@ -363,9 +367,10 @@ cdef class Region:
     # in-flight
 
     def inflight_add(self, word process, word slot, word requests, word tokens):
-        self._process(process)
+        cdef word *row = self._process(process)
         self._slot(slot)
         cdef word *cell = self._matrix + process * self._matrix_row + 2 * slot
+        w_store(row + _P_ROUTES, 1)
         w_add(cell, requests)
         w_add(cell + 1, tokens)
 
@@ -385,6 +390,33 @@ cdef class Region:
             self._slot(slot)
             out.append(_column_sum(self._matrix + 2 * slot, self._processes, self._matrix_row))
         return out
+
+    cdef int64_t survey(
+        self, const int *slots, int64_t count, const char *skip, int *numbers, int *requests, int64_t *tokens
+    ) noexcept nogil:
+        cdef word held, work, process
+        cdef word *cell
+        cdef word *rows[_MAX_PROCESSES]
+        cdef int64_t at, row, found = 0, routing = 0
+        for process in range(self._processes):
+            # Control and the supervisor never route.
+            if w_load(self._process_rows + process * _PROCESS_ROW + _P_ROUTES):
+                rows[routing] = self._matrix + process * self._matrix_row
+                routing += 1
+        for at in range(count):
+            if skip[at] or w_load(self._statuses + slots[at]) != STATUS_READY:
+                continue
+            held = 0
+            work = 0
+            for row in range(routing):
+                cell = rows[row] + 2 * slots[at]
+                held += w_load(cell)
+                work += w_load(cell + 1)
+            numbers[found] = <int>at
+            requests[found] = <int>max(held, <word>0)
+            tokens[found] = max(work, <word>0)
+            found += 1
+        return found
 
     def requests_add(self, word process, word delta):
         # Sequentially consistent: of two processes that add at once, at least one sees both.
@@ -442,6 +474,7 @@ cdef class Region:
         cdef word i
         for i in range(_FIELDS):
             w_store(row + i, 0)
+        w_store(self._statuses + slot, 0)
         return w_add_total(row + _GENERATION, 1) + 1
 
     def worker_generation(self, word slot):

@@ -1,4 +1,4 @@
-"""``smg-bench``: measure parts of the gateway (``micro``) or a running server (``load``)."""
+"""``smg-bench``: measure parts of the gateway (``micro``, ``index``) or a running server (``load``)."""
 
 import argparse
 import asyncio
@@ -26,6 +26,9 @@ def parser() -> argparse.ArgumentParser:
     micro = commands.add_parser("micro", help="time the inner parts, one by one (from a checkout)")
     micro.add_argument("--json", action="store_true", help="print one JSON object")
     micro.add_argument("-k", metavar="EXPRESSION", help="only the benchmarks that match, as pytest's -k")
+
+    index = commands.add_parser("index", help="measure the prefix index: the workloads W1 to W6")
+    index.add_argument("--json", action="store_true", help="print one JSON object")
 
     load = commands.add_parser("load", help="send chat completions to an OpenAI-compatible server")
     load.add_argument("--url", default="http://127.0.0.1:30000", help="server, without /v1 (default: %(default)s)")
@@ -117,6 +120,21 @@ def _figures(item: _Benchmark) -> dict[str, float]:
     return {name: round(value, 4) for name, value in out.items()} | {"rounds": item.stats.rounds}
 
 
+def index(json: bool) -> int:
+    """Run the prefix index's workloads; returns 0."""
+    from smg.cli import index_bench
+
+    figures = index_bench.run()
+    if json:
+        print(msgspec.json.encode(figures).decode())
+        return 0
+    reference = figures.pop("reference")
+    for name, value in figures.items():
+        print(f"{name:34}{value:>16}")
+    print(f"published for the reference: {reference}")
+    return 0
+
+
 def load(given: argparse.Namespace) -> int:
     """Run the load generator; returns 0 when every answer was complete, else 1, or 2 when it could not begin."""
     try:
@@ -141,7 +159,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     given = parser().parse_args(arguments)
     with contextlib.suppress(KeyboardInterrupt):
-        return micro(given.json, given.k) if given.command == "micro" else load(given)
+        match given.command:
+            case "micro":
+                return micro(given.json, given.k)
+            case "index":
+                return index(given.json)
+            case _:
+                return load(given)
     return 130
 
 

@@ -193,7 +193,80 @@ class TokenizerCacheSettings(_Group, frozen=True):
 class RoutingSettings(_Group, frozen=True):
     """How a worker is chosen, and what happens when one fails before its first token."""
 
-    policy: Annotated[Literal["random", "round_robin"], option("--policy", "Routing policy.")] = "round_robin"
+    policy: Annotated[
+        Literal[
+            "cache_aware",
+            "consistent_hashing",
+            "least_load",
+            "manual",
+            "passthrough",
+            "power_of_two",
+            "prefix_hash",
+            "random",
+            "round_robin",
+        ],
+        option("--policy", "Routing policy."),
+    ] = "cache_aware"
+    cache_threshold: Annotated[
+        float,
+        option(
+            "--cache-threshold",
+            "cache_aware: part of a prompt a worker must hold for that to count.",
+            "--cache-match-threshold",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.3
+    cache_request_price: Annotated[
+        float,
+        option(
+            "--cache-request-price",
+            "cache_aware: what a request in flight weighs against held tokens, in tokens.",
+            ge=0,
+        ),
+    ] = 64.0
+    balance_abs_threshold: Annotated[
+        int,
+        option(
+            "--balance-abs-threshold",
+            "cache_aware: the shortest queue wins when counts of requests are further apart than this.",
+            "--spill-abs-threshold",
+            ge=0,
+        ),
+    ] = 64
+    balance_rel_threshold: Annotated[
+        float,
+        option(
+            "--balance-rel-threshold",
+            "cache_aware: the shortest queue wins only if the highest count is also so many times the lowest.",
+            "--spill-rel-threshold",
+            ge=1,
+        ),
+    ] = 1.5
+    max_tree_size: Annotated[
+        int,
+        option("--max-tree-size", "Largest size of the shared prefix index, in bytes.", ge=1 << 16, le=1 << 34),
+    ] = 64 << 20
+    block_size: Annotated[
+        int, option("--block-size", "Tokens of a block of the prefix index; best the engines' own.", ge=1, le=4096)
+    ] = 16
+    assignment_mode: Annotated[
+        Literal["random", "min_load"],
+        option("--assignment-mode", "manual: which worker a new routing key is given."),
+    ] = "random"
+    prefix_token_count: Annotated[
+        int, option("--prefix-token-count", "prefix_hash: tokens at the beginning that decide.", ge=1)
+    ] = 256
+    prefix_hash_load_factor: Annotated[
+        float,
+        option("--prefix-hash-load-factor", "prefix_hash: times its share of requests an owner may have.", ge=1),
+    ] = 1.25
+    least_load_kv_pressure_weight: Annotated[
+        float, option("--least-load-kv-pressure-weight", "least_load: weight of KV usage, in seconds.", ge=0)
+    ] = 0.15
+    least_load_default_throughput: Annotated[
+        float, option("--least-load-default-throughput", "least_load: tokens per second of an engine.", gt=0)
+    ] = 2000.0
     retry_max_retries: Annotated[
         int, option("--retry-max-retries", "Attempts of one request, the first included.", ge=1, le=100)
     ] = 5

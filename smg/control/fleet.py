@@ -27,6 +27,8 @@ _PUBLISH_DELAY = 0.02
 # How often the failures that request workers report are looked at.
 _LOOK_INTERVAL = 0.1
 _DRAIN_INTERVAL = 0.1
+# How often the places of workers that have left are taken back from the prefix index.
+_SWEEP_INTERVAL = 5.0
 _SOURCE_RETRY_SECS = 5.0
 
 
@@ -53,6 +55,7 @@ class FleetControl:
         self.registry.publish()
         self._spawn(self._publish_changes())
         self._spawn(self._look_at_failures())
+        self._spawn(self._sweep_index())
         for number, source in enumerate(self._sources):
             self._spawn(self._follow(number, source))
 
@@ -156,6 +159,11 @@ class FleetControl:
             await self.registry.dirty.wait()
             await asyncio.sleep(_PUBLISH_DELAY)
             self.registry.publish()
+
+    async def _sweep_index(self) -> None:
+        while self._region.index is not None:
+            await asyncio.sleep(_SWEEP_INTERVAL)
+            await asyncio.to_thread(self._region.index.sweep)
 
     async def _look_at_failures(self) -> None:
         while True:

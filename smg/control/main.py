@@ -31,6 +31,8 @@ def run(settings: Settings, region: Region, extra_urls: Sequence[str] = ()) -> N
         ValueError: a worker URL or ``--backend`` that makes no sense.
     """
     region.claim_process(PROCESS, os.getpid())
+    if region.index is not None:
+        region.index.join(PROCESS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(settings, region, extra_urls))
 

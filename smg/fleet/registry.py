@@ -21,6 +21,8 @@ from smg.fleet.records import STATUS_CODES, STATUS_NAMES, FleetSnapshot, ModelRe
 
 log = logging.getLogger("smg.fleet")
 
+EXACT = 1  # plane of the prefix index
+
 
 class Registry:
     """Workers and models. ``dirty`` is set when the published snapshot is behind; ``publish`` clears it."""
@@ -34,6 +36,7 @@ class Registry:
         snapshot = _published(region)
         self._workers = {worker.id: worker for worker in snapshot.workers}
         self._models = {model.id: model for model in snapshot.models}
+        self._take_over_index()
         for worker in self._workers.values():
             worker.status = STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status)
 
@@ -87,6 +90,8 @@ class Registry:
         )
         self._configured[worker.id] = labels or {}
         self._region.worker_reset(slot)
+        if self._region.index is not None:
+            self._region.index.admit(slot)
         self._region.worker_set(slot, table.STATUS, STATUS_CODES["pending"])
         self._workers[worker.id] = worker
         self.dirty.set()
@@ -102,6 +107,8 @@ class Registry:
         self._configured.pop(id, None)
         self._derive()
         self.publish()
+        if self._region.index is not None:
+            self._region.index.dismiss(worker.slot)
         self._region.worker_reset(worker.slot)
 
     def identify(self, id: str, runtime: str, info: EngineInfo) -> None:
@@ -152,6 +159,22 @@ class Registry:
             self._region.publish(msgspec.msgpack.encode(snapshot))
         except ValueError as error:
             log.error("the registry is too large to publish", extra={"error": str(error)})
+
+    def _take_over_index(self) -> None:
+        """Keep what known workers hold, as far as the gateway has sent it; what engines have told is gone with control.
+
+        A slot without a worker may still have tickets: its worker was being removed when control died.
+        """
+        index = self._region.index
+        if index is None:
+            return
+        slots = {worker.slot for worker in self._workers.values()}
+        for slot in range(self._region.workers):
+            if slot in slots:
+                index.admit(slot)
+                index.renew(slot)
+            elif index.ticket(slot) or index.ticket(slot, EXACT):
+                index.dismiss(slot)
 
     def _derive(self) -> None:
         self._models = {model.id: model for model in derive(self.workers, self._infos, self._models, clock.created)}

@@ -14,6 +14,7 @@ from smg.fleet.view import FleetView
 from smg.parsing.choose import named
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
+from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
 from smg.telemetry.metrics import Metrics
 from smg.text.cache_metrics import CacheMetrics
@@ -81,7 +82,9 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     named(settings.model)
     view = FleetView(region)
     metrics = Metrics(region, process)
-    policy = POLICIES[settings.routing.policy](region)
+    if region.index is not None:
+        region.index.join(process)
+    policy = POLICIES[settings.routing.policy](Parts(settings.routing, region))
     services = Services(
         settings=settings,
         region=region,

@@ -1,17 +1,18 @@
 """The Router over the shared region: candidates from the snapshot, loads and counts from the region's cells.
 
 Selection and counting are one step (reserve on select), so a burst of selections in one loop turn spreads (spec routing
-10.3). Each lease is released exactly once, whatever happens to its request.
+10.3). Each lease is released exactly once, whatever happens to its request. A lease's tokens are the prompt tokens its
+worker has still to compute: they count until it begins to answer.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
-from smg._native.region import FAILURES, LAST_OK, PROCESSED
+from smg._native.region import FAILURES, LAST_OK, PROCESSED, Region
 from smg.core import clock
 from smg.core.errors import GatewayError
-from smg.fleet.records import FleetSnapshot, ModelRecord, Status, WorkerRecord
+from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
+from smg.routing.candidates import Candidates
 from smg.routing.models import resolve
 from smg.routing.policies.base import Policy
 from smg.routing.router import Lease, Query
@@ -27,26 +28,16 @@ class Fleet(Protocol):
     def status(self, worker: WorkerRecord) -> Status | None: ...
 
 
-class Cells(Protocol):
-    """The part of the region the router counts in."""
-
-    def inflight_add(self, process: int, slot: int, requests: int, tokens: int) -> None: ...
-
-    def inflight_many(self, slots: Sequence[int]) -> list[int]: ...
-
-    def worker_set(self, slot: int, field: int, value: int) -> None: ...
-
-    def worker_add(self, slot: int, field: int, delta: int) -> int: ...
-
-
 class FleetRouter:
     """Implements ``routing.router.Router`` for one request process."""
 
-    def __init__(self, fleet: Fleet, cells: Cells, process: int, policy: Policy) -> None:
+    def __init__(self, fleet: Fleet, region: Region, process: int, policy: Policy) -> None:
         self._fleet = fleet
-        self._cells = cells
+        self._region = region
         self._process = process
         self._policy = policy
+        self._snapshot: FleetSnapshot | None = None
+        self._candidates: dict[str, Candidates] = {}
 
     @property
     def policy(self) -> str:
@@ -54,25 +45,31 @@ class FleetRouter:
 
     def select(self, query: Query) -> Lease:
         """See ``Router.select``. Candidates are ready now, able to, and not in ``query.tried``."""
-        model = resolve(self._fleet.snapshot(), query.model)
-        candidates = self._candidates(model, query)
-        if not candidates:
-            needs.check(query, self._serving(model))
+        candidates = self._of(query.model)
+        if not _look(candidates, query):
+            needs.check(query, [w for w in candidates.everyone if self._fleet.status(w) in _EXPECTED])
+            model = resolve(self._fleet.snapshot(), query.model)
             raise GatewayError("no_available_workers", f"no worker is available for the model '{model.id}'")
-        loads = self._cells.inflight_many([worker.slot for worker in candidates])
-        index, reason = self._policy.choose(query, candidates, loads)
-        worker = candidates[index]
-        self._cells.inflight_add(self._process, worker.slot, 1, query.tokens)
-        return Lease(worker, reason, query.tokens, lacks=needs.missing(worker, query.wishes))
+        choice = self._policy.choose(query, candidates)
+        worker = candidates[choice.position]
+        tokens = max(query.tokens - choice.matched, 0)
+        self._region.inflight_add(self._process, worker.slot, 1, tokens)
+        lacks = needs.missing(worker, query.wishes)
+        return Lease(worker, choice.reason, tokens, choice.matched, lacks, learn=choice.learn)
 
     def available(self, query: Query) -> bool:
         """Tell whether ``select`` would find a worker."""
-        model = resolve(self._fleet.snapshot(), query.model)
-        return bool(self._candidates(model, query))
+        return _look(self._of(query.model), query)
 
     def commit(self, lease: Lease) -> None:
-        """See ``Router.commit``: notes when the worker was last seen to work."""
-        self._cells.worker_set(lease.worker.slot, LAST_OK, int(clock.monotonic() * 1000))
+        """See ``Router.commit``: the prompt is computed, and the worker was seen to work."""
+        slot = lease.worker.slot
+        self._region.worker_set(slot, LAST_OK, int(clock.monotonic() * 1000))
+        self._region.inflight_add(self._process, slot, 0, -lease.tokens)
+        lease.tokens = 0
+        if lease.learn is not None:
+            lease.learn()
+            lease.learn = None
 
     def release(self, lease: Lease, outcome: str) -> None:
         """See ``Router.release``. ``worker_failed`` makes control probe the worker at once."""
@@ -80,24 +77,32 @@ class FleetRouter:
             return
         lease.done = True
         slot = lease.worker.slot
-        self._cells.inflight_add(self._process, slot, -1, -lease.tokens)
+        self._region.inflight_add(self._process, slot, -1, -lease.tokens)
         if outcome == "worker_failed":
-            self._cells.worker_add(slot, FAILURES, 1)
+            self._region.worker_add(slot, FAILURES, 1)
         elif outcome == "ok":
-            self._cells.worker_add(slot, PROCESSED, 1)
+            self._region.worker_add(slot, PROCESSED, 1)
 
-    def _candidates(self, model: ModelRecord, query: Query) -> list[WorkerRecord]:
-        ready = [worker for worker in self._serving(model) if self._fleet.status(worker) == "ready"]
-        return needs.able([worker for worker in ready if worker.id not in query.tried], query)
+    def _of(self, name: str) -> Candidates:
+        """The candidates for the model called ``name``. Raises GatewayError when there is no such model."""
+        snapshot = self._fleet.snapshot()
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._candidates = {}
+        found = self._candidates.get(name)
+        if found is None:
+            model = resolve(snapshot, name)
+            names = {model.id, *model.aliases}
+            workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
+            found = self._candidates[name] = Candidates(workers, self._region)
+        return found
 
-    def _serving(self, model: ModelRecord) -> list[WorkerRecord]:
-        """The model's workers that are ready or may be so again."""
-        names = {model.id, *model.aliases}
-        return [
-            worker
-            for worker in self._fleet.snapshot().workers
-            if not names.isdisjoint(worker.models) and self._fleet.status(worker) in _EXPECTED
-        ]
+
+def _look(candidates: Candidates, query: Query) -> bool:
+    """See who is ready and has what ``query`` needs; those who have all it wishes too come first."""
+    if query.wishes and candidates.look([*query.tried, *candidates.lacking(query.needs | query.wishes)]):
+        return True
+    return candidates.look([*query.tried, *candidates.lacking(query.needs)])
 
 
 def outcome_of(error: GatewayError) -> str:

@@ -55,14 +55,6 @@ def missing(worker: WorkerRecord, features: frozenset[str]) -> frozenset[str]:
     return frozenset() if worker.features is None else features - worker.features
 
 
-def able(workers: Sequence[WorkerRecord], query: Query) -> list[WorkerRecord]:
-    """Those that have what ``query`` needs; if some of them have all it wishes too, only these."""
-    fit = [worker for worker in workers if not missing(worker, query.needs)]
-    if not query.wishes:
-        return fit
-    return [worker for worker in fit if not missing(worker, query.wishes)] or fit
-
-
 def check(query: Query, workers: Sequence[WorkerRecord]) -> None:
     """Raise GatewayError ``unsupported_parameter`` (400) when none of ``workers`` ever could take ``query``."""
     lacks = sorted((sorted(missing(worker, query.needs)) for worker in workers), key=len)

@@ -1,6 +1,6 @@
 """The Router interface: reserve on select, one lease per attempt (spec routing 10.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -28,8 +28,11 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct):
-    """A selected worker whose in-flight count is already raised. ``matched`` is the prefix hit in tokens; ``lacks``
-    are the query's wishes that this worker cannot fulfil."""
+    """A selected worker whose in-flight count is already raised.
+
+    ``tokens`` are the prompt tokens it has still to compute, ``matched`` those it is expected to hold. ``learn`` is
+    what the policy wants to be called on commit; ``lacks`` are the query's wishes that this worker cannot fulfil.
+    """
 
     worker: WorkerRecord
     reason: str
@@ -37,6 +40,7 @@ class Lease(msgspec.Struct):
     matched: int = 0
     lacks: frozenset[str] = frozenset()
     done: bool = False
+    learn: Callable[[], object] | None = None
 
 
 class Router(Protocol):

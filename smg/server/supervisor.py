@@ -76,7 +76,12 @@ class Supervisor:
         count = settings.server.workers
         self.listeners = open_listeners(settings.server.host, settings.server.port, count)
         self.port: int = self.listeners[0].getsockname()[1]
-        self.region = Region.create(processes=count + 2, workers=settings.fleet.max_workers, series=SERIES)
+        self.region = Region.create(
+            processes=count + 2,
+            workers=settings.fleet.max_workers,
+            series=SERIES,
+            index_bytes=settings.routing.max_tree_size,
+        )
         self._engine = (
             EngineCommand(settings.embedded, settings.server.state_dir) if settings.embedded.embedded_engine else None
         )

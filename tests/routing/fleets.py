@@ -22,11 +22,14 @@ class FakeFleet:
             )
             for slot, name in enumerate(names)
         }
+        assert self.region.index is not None
+        self.index = self.region.index
         self._snapshot = FleetSnapshot(
             1, list(self.workers.values()), [ModelRecord(model, created=7, **fields) for model in models]
         )
         for name in names:
             self.set(name, "ready")
+            self.index.admit(self.workers[name].slot)
 
     def set(self, name: str, status: Status) -> None:
         self.region.worker_set(self.workers[name].slot, 0, STATUS_CODES[status])

@@ -2,12 +2,14 @@
 
 import pytest
 
+from smg.config.settings import RoutingSettings
 from smg.core.errors import GatewayError
 from smg.core.request import Constraint, GenerationRequest, Hints, Limits, Logprobs, Sampling
 from smg.engines.capabilities import FEATURES
 from smg.engines.table import ADAPTERS
 from smg.routing import needs
 from smg.routing.fleet_router import FleetRouter
+from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
 from smg.routing.router import Query
 from tests.routing.fleets import PROCESS, FakeFleet
@@ -63,7 +65,7 @@ def fleet():
 
 @pytest.fixture
 def router(fleet):
-    return FleetRouter(fleet, fleet.region, PROCESS, POLICIES["round_robin"](fleet.region))
+    return FleetRouter(fleet, fleet.region, PROCESS, POLICIES["round_robin"](Parts(RoutingSettings(), fleet.region)))
 
 
 def chosen(router, **fields):

@@ -1,17 +1,19 @@
 import pytest
 
 from smg._native.region import FAILURES, LAST_OK, PROCESSED
+from smg.config.settings import RoutingSettings
 from smg.core.errors import GatewayError
 from smg.fleet.records import ModelRecord, WorkerRecord
 from smg.routing.fleet_router import FleetRouter, outcome_of
 from smg.routing.models import resolve
+from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
 from smg.routing.router import Query
 from tests.routing.fleets import PROCESS, FakeFleet
 
 
 def router_of(fleet: FakeFleet, policy: str = "round_robin") -> FleetRouter:
-    return FleetRouter(fleet, fleet.region, PROCESS, POLICIES[policy](fleet.region))
+    return FleetRouter(fleet, fleet.region, PROCESS, POLICIES[policy](Parts(RoutingSettings(), fleet.region)))
 
 
 @pytest.fixture
@@ -129,6 +131,14 @@ class TestRelease:
         router.commit(lease)
         assert fleet.region.worker_get(3, LAST_OK) > 0
         router.release(lease, "ok")
+
+    def test_tokens_count_until_the_worker_begins_to_answer(self, fleet):
+        router = router_of(fleet)
+        lease = router.select(Query("llama", tokens=10))
+        router.commit(lease)
+        assert fleet.inflight()["w4"] == (1, 0)
+        router.release(lease, "ok")
+        assert fleet.inflight()["w4"] == (0, 0)
 
 
 @pytest.mark.parametrize(

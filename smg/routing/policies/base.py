@@ -1,9 +1,13 @@
-"""What a routing policy provides."""
+"""What a routing policy provides, and what it may work with."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
-from smg.fleet.records import WorkerRecord
+from smg._native.prefix_index import PrefixIndex
+from smg._native.region import Region
+from smg.config.settings import RoutingSettings
+from smg.routing.candidates import Candidates
 from smg.routing.router import Query
 
 
@@ -13,14 +17,39 @@ class Sequences(Protocol):
     def sequence_next(self, sequence: int) -> int: ...
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a policy is made of."""
+
+    settings: RoutingSettings
+    region: Region
+
+    @property
+    def index(self) -> PrefixIndex:
+        """The gateway's prefix index. Raises ValueError in a process that is not part of the gateway."""
+        if self.region.index is None:
+            raise ValueError("this process has no prefix index to route by")
+        return self.region.index
+
+
+class Choice(NamedTuple):
+    """A candidate's position and, in one word, why it was chosen.
+
+    ``matched`` is how many tokens of the prompt the worker is expected to hold already. ``learn`` is called once the
+    worker has begun to answer.
+    """
+
+    position: int
+    reason: str
+    matched: int = 0
+    learn: Callable[[], object] | None = None
+
+
 class Policy(Protocol):
-    """Chooses among candidates; keeps no state of its own that other processes would have to know."""
+    """Chooses among candidates. State that other processes would have to know is kept in shared memory only."""
 
     name: str
 
-    def choose(self, query: Query, candidates: Sequence[WorkerRecord], loads: Sequence[int]) -> tuple[int, str]:
-        """Return the index of a candidate and, in one word, why. ``candidates`` is not empty.
-
-        ``loads[i]`` is the number of requests in flight on ``candidates[i]``, over all processes.
-        """
+    def choose(self, query: Query, candidates: Candidates) -> Choice:
+        """Choose one of ``candidates``, which are not empty."""
         ...

@@ -1,10 +1,9 @@
 """Policy ``random``: uniform over the candidates (spec routing 1.1)."""
 
 import random
-from collections.abc import Sequence
 
-from smg.fleet.records import WorkerRecord
-from smg.routing.policies.base import Sequences
+from smg.routing.candidates import Candidates
+from smg.routing.policies.base import Choice
 from smg.routing.router import Query
 
 
@@ -13,8 +12,8 @@ class Random:
 
     name = "random"
 
-    def __init__(self, sequences: Sequences) -> None:
+    def __init__(self) -> None:
         self._draw = random.Random()
 
-    def choose(self, query: Query, candidates: Sequence[WorkerRecord], loads: Sequence[int]) -> tuple[int, str]:
-        return self._draw.randrange(len(candidates)), self.name
+    def choose(self, query: Query, candidates: Candidates) -> Choice:
+        return Choice(self._draw.randrange(len(candidates)), self.name)

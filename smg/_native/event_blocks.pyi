@@ -1,0 +1,41 @@
+"""The blocks an engine has told it holds, kept in the exact plane of the prefix index (spec routing 2.3, 3)."""
+
+from collections.abc import Iterable
+
+from smg._native.prefix_index import PrefixIndex
+
+class EventBlocks:
+    """One worker's blocks, in the one process that follows its events. Hashes are the engine's own, 64 bits signed or
+    not. Whether the worker is routed by them is not decided here: see ``PrefixIndex.set_live``.
+    """
+
+    slot: int
+    block: int  # tokens
+    lost: int  # blocks the index had no room for: it knows less than the engine holds
+
+    def __init__(self, index: PrefixIndex, slot: int, block: int, salt: int = 0) -> None:
+        """Begins empty: whatever the exact plane held for ``slot`` is forgotten. Raises ValueError, IndexError."""
+
+    def __len__(self) -> int:
+        """Number of different prefixes held."""
+
+    def __contains__(self, name: int) -> bool: ...
+    def clear(self) -> None:
+        """Forget everything, in O(1) as far as readers are concerned; ``sweep`` frees the places."""
+
+    def store(self, hashes: Iterable[int], tokens: Iterable[int], parent: int | None = None, adapter: int = 0) -> bool:
+        """Enter a chain of blocks below ``parent`` (None: from the root); False when the parent is not known.
+
+        Also False when the index could not be told, as for ``remove``. Raises ValueError when tokens and blocks do not
+        fit, or for what is no token id.
+        """
+
+    def remove(self, hashes: Iterable[int]) -> bool:
+        """Take blocks out; unknown ones are ignored, and descendants stay.
+
+        False when the index could not be told, because a stopped process holds a part of it; everything is cleared
+        then, and the worker's state has to be fetched anew.
+        """
+
+    def repair(self) -> bool:
+        """Enter everything once more, after a part of the index was emptied; False when there is no room for it all."""

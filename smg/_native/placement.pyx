@@ -1,0 +1,188 @@
+"""Where a prompt goes: loads, prefixes and the price of every worker, in one pass without Python (spec routing 10.4).
+
+A Placement is made once per list of workers and used for many prompts: ``survey`` looks who is ready and how busy,
+``match`` what each of them holds, ``cheapest`` weighs both. Positions count the ready workers, as ``survey`` found them.
+"""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from smg._native.prefix_index cimport PrefixIndex
+from smg._native.prefix_keys cimport PrefixKeys, rung
+from smg._native.prefix_segment cimport COLUMNS, H_EVENTS
+from smg._native.prefix_table cimport APPROXIMATE, EXACT, PLANES, c_load, c_load_acquire
+from smg._native.region cimport Region
+
+SPREAD = 0
+PREFIX = 1
+LOAD = 2
+
+cdef enum:
+    # Prices are whole numbers of this part of a token.
+    _FINE = 1024
+
+
+cdef class Placement:
+    cdef Region _region
+    cdef int64_t _size, _highest
+    cdef readonly int64_t ready
+    cdef int *_slots
+    cdef char *_skip
+    cdef signed char *_planes
+    # Of the ready workers, by position.
+    cdef int *_numbers
+    cdef int *_places
+    cdef int *_requests
+    cdef int *_depths
+    cdef int *_matched
+    cdef int64_t *_tokens
+    cdef int *_scratch
+
+    def __cinit__(self, Region region not None, slots):
+        cdef int64_t at, size = len(slots)
+        self._region = region
+        self._size = size
+        self._slots = <int *>malloc((6 * size + PLANES * COLUMNS) * sizeof(int))
+        self._tokens = <int64_t *>malloc((size + 1) * sizeof(int64_t))
+        self._skip = <char *>calloc(size + 1, 1)
+        self._planes = <signed char *>malloc(size + 1)
+        if not (self._slots and self._tokens and self._skip and self._planes):
+            raise MemoryError
+        self._numbers = self._slots + size
+        self._places = self._slots + 2 * size
+        self._requests = self._slots + 3 * size
+        self._depths = self._slots + 4 * size
+        self._matched = self._slots + 5 * size
+        self._scratch = self._slots + 6 * size
+        for at in range(size):
+            if not 0 <= slots[at] < region.workers:
+                raise IndexError(f"worker slot {slots[at]} of {region.workers}")
+            self._slots[at] = slots[at]
+            self._highest = max(self._highest, <int64_t>self._slots[at])
+
+    def __dealloc__(self):
+        free(self._slots)
+        free(self._tokens)
+        free(self._skip)
+        free(self._planes)
+
+    def __len__(self):
+        return self._size
+
+    def survey(self, skip=()):
+        self._region._open()
+        cdef int64_t at
+        for number in skip:
+            if not 0 <= number < self._size:
+                raise IndexError(f"worker {number} of {self._size}")
+        for at in skip:
+            self._skip[at] = 1
+        self.ready = self._region.survey(
+            self._slots, self._size, self._skip, self._numbers, self._requests, self._tokens
+        )
+        for at in skip:
+            self._skip[at] = 0
+        for at in range(self.ready):
+            self._places[at] = self._slots[self._numbers[at]]
+        memset(self._matched, 0, self.ready * sizeof(int))
+        return self.ready
+
+    def match(self, PrefixIndex index not None, PrefixKeys keys not None, bint primary=True):
+        index._open()
+        cdef int64_t at, other = 0
+        cdef bint told = keys.block and c_load(index._base + H_EVENTS)
+        if self.ready == 0:
+            return 0
+        index._known(self._highest)
+        # Text has no exact plane: engines tell of tokens.
+        if told or not primary:
+            other = self._choose_planes(index, keys.block, primary)
+            index.depths(keys, self._places, self._planes, self.ready, self._scratch, self._depths)
+            for at in range(self.ready):
+                if self._planes[at] >= 0:
+                    self._matched[at] = self._units(keys, self._depths[at])
+            return other
+        index.depths(keys, self._places, NULL, self.ready, self._scratch, self._depths)
+        for at in range(self.ready):
+            self._matched[at] = self._units(keys, self._depths[at])
+        return 0
+
+    cdef inline int _units(self, PrefixKeys keys, int depth) noexcept nogil:
+        return depth * <int>keys.block if keys.block else <int>rung(depth)
+
+    cdef int64_t _choose_planes(self, PrefixIndex index, int64_t size, bint primary) noexcept nogil:
+        """Which plane each ready worker is asked in; returns a block size that live ones have instead."""
+        cdef int64_t at, block, other = 0
+        for at in range(self.ready):
+            block = <int64_t>c_load_acquire(index._live + self._places[at]) if size else 0
+            self._planes[at] = -1
+            if block == 0:
+                if primary:
+                    self._planes[at] = APPROXIMATE
+            elif block == size:
+                self._planes[at] = EXACT
+            else:
+                other = block
+        return other
+
+    def cheapest(
+        self,
+        double length,
+        double request_price,
+        double threshold,
+        int64_t absolute,
+        double relative,
+        int64_t start=0,
+        double scale=1.0,
+    ):
+        cdef int64_t at, best = -1, price, lowest = 0, part, end
+        cdef int64_t unit = <int64_t>(_FINE * scale), each = <int64_t>(_FINE * request_price)
+        cdef int64_t cut = <int64_t>(threshold * length)
+        cdef int least, most
+        if self.ready == 0:
+            raise ValueError("no worker is ready")
+        least = most = self._requests[0]
+        for at in range(1, self.ready):
+            least = min(least, self._requests[at])
+            most = max(most, self._requests[at])
+        # Far apart: the shortest queue, and among equals the cheapest.
+        cdef bint spread = most - least > absolute and most > relative * least
+        start = start % self.ready
+        for part in range(2):
+            # From ``start`` to the end, then the rest.
+            end = start if part else self.ready
+            for at in range(0 if part else start, end):
+                if spread and self._requests[at] != least:
+                    continue
+                price = _FINE * self._tokens[at] + each * self._requests[at]
+                if self._matched[at] > cut:
+                    price -= unit * self._matched[at]
+                if best < 0 or price < lowest:
+                    best = at
+                    lowest = price
+        if spread:
+            return best, SPREAD
+        return best, PREFIX if self._matched[best] > cut else LOAD
+
+    cdef int _at(self, int64_t position) except -1:
+        if not 0 <= position < self.ready:
+            raise IndexError(f"position {position} of {self.ready} ready workers")
+        return 0
+
+    def number(self, int64_t position):
+        self._at(position)
+        return self._numbers[position]
+
+    def matched(self, int64_t position):
+        self._at(position)
+        return self._matched[position]
+
+    def numbers(self):
+        return [self._numbers[at] for at in range(self.ready)]
+
+    def requests(self):
+        return [self._requests[at] for at in range(self.ready)]
+
+    def tokens(self):
+        return [self._tokens[at] for at in range(self.ready)]

@@ -1,0 +1,32 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from smg._native.prefix_keys cimport PrefixKeys
+from smg._native.prefix_segment cimport PrefixSegment
+from smg._native.prefix_table cimport cell
+
+
+cdef struct Late:
+    cell key
+    cell used
+    cell ticket
+
+
+cdef class PrefixIndex(PrefixSegment):
+    cdef Late *_late
+    cdef int64_t _late_count
+    cdef readonly int64_t dropped
+
+    cdef int64_t _learn(self, PrefixKeys keys, cell ticket)
+    cdef int64_t _write(
+        self, const uint64_t *keys, int64_t count, cell tick, cell ticket, int64_t *missed, int64_t *misses
+    ) noexcept nogil
+    cdef void _defer(self, cell key, cell used, cell ticket)
+    cdef bint hold(self, cell ticket, cell key) noexcept nogil
+    cdef bint unhold(self, cell ticket, cell key) noexcept nogil
+    cdef void _walk(
+        self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int *depths
+    ) noexcept nogil
+    cdef void _leap(self, const uint64_t *keys, int64_t count, cell group, cell asked, int *depths) noexcept nogil
+    cdef void depths(
+        self, PrefixKeys keys, const int *slots, const signed char *planes, int64_t count, int *scratch, int *out
+    ) noexcept nogil

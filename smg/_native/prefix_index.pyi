@@ -1,0 +1,51 @@
+"""The prefix index all processes share: which worker holds which beginning of a prompt (spec routing 10.3, option A).
+
+Two planes: the approximate one holds what the gateway has sent, the exact one what engines have told. Nothing here
+waits: a process that finds a part of the table taken remembers what it had to write and does so the next time.
+"""
+
+from collections.abc import Sequence
+
+from smg._native.prefix_keys import PrefixKeys
+from smg._native.prefix_segment import PrefixSegment
+
+class PrefixIndex(PrefixSegment):
+    """Learning and asking. Depths count blocks from the root."""
+
+    dropped: int  # entries this process could not write, and could not remember either
+
+    # the approximate plane
+    def insert(self, keys: PrefixKeys, ticket: int) -> int:
+        """Learn that the worker with ``ticket`` holds the prompt; returns the depth there was room for.
+
+        Every block of the prompt counts as used now. A ticket that is no longer valid learns nothing and returns 0.
+        """
+
+    def insert_text(self, text: str | bytes, salt: int, ticket: int) -> int:
+        """``insert(PrefixKeys.of_text(text, salt), ticket)`` in one call."""
+
+    def flush(self) -> int:
+        """Write what could not be written before; returns how much is still left. Every ``insert`` begins with it."""
+
+    # asking
+    def depth(self, keys: PrefixKeys, slots: Sequence[int], plane: int = 0) -> list[int]:
+        """Depth each slot holds in a plane (0: approximate, 1: exact), whatever is live.
+
+        ``placement.Placement`` asks without lists, and the right plane for each worker. Raises IndexError, ValueError.
+        """
+
+    # upkeep
+    @property
+    def tick(self) -> int:
+        """Number of the last ``insert`` of any process."""
+
+    @property
+    def floor(self) -> float:
+        """Approximate entries last used before this tick are gone; a fraction tells how deep a block must be."""
+
+    def expire(self, tick: int) -> None:
+        """Let go of all approximate entries last used before ``tick``, leaves before their ancestors."""
+
+    def counts(self) -> dict[str, int]:
+        """``entries`` and ``places`` for them, ``bytes`` of the places, ``capacity`` in entries, and ``resets``: how
+        often a part of the table was emptied because a process died in it."""

@@ -1,0 +1,318 @@
+"""The prefix index all processes share: which worker holds which beginning of a prompt (spec routing 10.3, option A).
+
+Learning and asking; ``prefix_segment.pyx`` says who may write what, ``prefix_table.pxd`` how an entry is found. Both
+planes are read in one pass down the chain. The pass looks at every block down to where the last asked worker drops out:
+engines forget blocks in any order, so a hit far down proves nothing about the blocks before it.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from smg._native.prefix_keys cimport PrefixKeys
+from smg._native.prefix_segment cimport COLUMNS, GROUPS, H_TICK, PrefixSegment, column_of, holds, slot_of
+from smg._native.prefix_table cimport (
+    APPROXIMATE,
+    BUSY,
+    DONE,
+    EXACT,
+    FULL,
+    PATIENTLY,
+    PLANES,
+    SHORTLY,
+    TICK_SHIFT,
+    Place,
+    Shard,
+    c_add,
+    c_know_me,
+    c_load,
+    c_load_acquire,
+    c_raise,
+    cell,
+    fetch,
+    grouped,
+    look,
+    put,
+    take,
+    touch,
+    used_at,
+)
+
+cdef extern from *:
+    """
+    static inline int lowest(uint64_t bits) { return __builtin_ctzll(bits); }
+    """
+    int lowest(cell bits) noexcept nogil
+
+c_know_me()
+
+cdef enum:
+    _AHEAD = 16
+    _MISSED = 64
+    _LATE = 4096
+    # Up to so many blocks, reading all of them ahead is as quick as searching.
+    _SHORT = 24
+    # Below this, an operation takes less time than giving the GIL away can cost.
+    _LONG = 256
+
+
+cdef class PrefixIndex(PrefixSegment):
+    def __cinit__(self):
+        self._late = NULL
+
+    def __dealloc__(self):
+        free(self._late)
+
+    def join(self, int64_t process):
+        PrefixSegment.join(self, process)
+        self._late_count = 0
+
+    # the approximate plane
+
+    def insert(self, PrefixKeys keys not None, cell ticket):
+        self._open()
+        return self._learn(keys, ticket)
+
+    def insert_text(self, text, uint64_t salt, cell ticket):
+        self._open()
+        return self._learn(PrefixKeys.of_text(text, salt), ticket)
+
+    cdef int64_t _learn(self, PrefixKeys keys, cell ticket):
+        cdef int64_t missed[_MISSED]
+        cdef int64_t misses = 0, at, written
+        cdef cell tick = c_add(self._base + H_TICK, 1) + 1, group
+        if slot_of(ticket) >= self._slots or not holds(ticket):
+            return 0
+        if self._late_count:
+            self.flush()
+        if keys.count >= _LONG:
+            with nogil:
+                written = self._write(keys.keys, keys.count, tick, ticket, missed, &misses)
+        else:
+            written = self._write(keys.keys, keys.count, tick, ticket, missed, &misses)
+        group = column_of(ticket) >> 6
+        for at in range(min(misses, <int64_t>_MISSED)):
+            self._defer(grouped(keys.keys[missed[at]], group), used_at(tick, missed[at], group), ticket)
+        self.dropped += max(misses - _MISSED, 0)
+        return written
+
+    cdef int64_t _write(
+        self, const uint64_t *keys, int64_t count, cell tick, cell ticket, int64_t *missed, int64_t *misses
+    ) noexcept nogil:
+        """Enter a holder for all keys. Returns how many there was room for; lists those whose shard was taken."""
+        cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
+        cdef cell floor = c_load_acquire(self._table.floor), used, key
+        cdef int64_t at
+        cdef int outcome
+        cdef Place place
+        self._enter()
+        if c_load_acquire(self._map + slot_of(ticket)) != ticket:
+            self._exit()
+            return 0
+        for at in range(min(count, <int64_t>_AHEAD)):
+            fetch(&self._table, grouped(keys[at], group))
+        for at in range(count):
+            if at + _AHEAD < count:
+                fetch(&self._table, grouped(keys[at + _AHEAD], group))
+            key = grouped(keys[at], group)
+            used = used_at(tick, at, group)
+            if touch(&self._table, key, bit, used, floor, &place):
+                continue
+            outcome = put(&self._table, key, bit, APPROXIMATE, used, &place, SHORTLY)
+            if outcome == FULL:
+                count = at
+                break
+            if outcome == BUSY:
+                if misses[0] < _MISSED:
+                    missed[misses[0]] = at
+                misses[0] += 1
+        self._exit()
+        return count
+
+    cdef void _defer(self, cell key, cell used, cell ticket):
+        if self._late == NULL:
+            self._late = <Late *>malloc(_LATE * sizeof(Late))
+        if self._late == NULL or self._late_count == _LATE:
+            self.dropped += 1
+            return
+        self._late[self._late_count] = Late(key, used, ticket)
+        self._late_count += 1
+
+    def flush(self):
+        self._open()
+        cdef int64_t at, left = 0, count = self._late_count
+        cdef cell column, bit
+        cdef Place nowhere = Place(NULL, 0)
+        self._enter()
+        for at in range(count):
+            column = column_of(self._late[at].ticket)
+            if c_load_acquire(self._map + slot_of(self._late[at].ticket)) != self._late[at].ticket:
+                continue
+            bit = <cell>1 << (column & 63)
+            if BUSY == put(
+                &self._table, self._late[at].key, bit, APPROXIMATE, self._late[at].used, &nowhere, SHORTLY
+            ):
+                self._late[left] = self._late[at]
+                left += 1
+        self._exit()
+        self._late_count = left
+        return left
+
+    # the exact plane: control only
+
+    cdef bint hold(self, cell ticket, cell key) noexcept nogil:
+        """Enter an exact holder; False when there is no room or a shard cannot be had."""
+        cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
+        cdef Place nowhere = Place(NULL, 0)
+        return DONE == put(&self._table, grouped(key, group), bit, EXACT, group, &nowhere, PATIENTLY)
+
+    cdef bint unhold(self, cell ticket, cell key) noexcept nogil:
+        cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
+        return DONE == take(&self._table, grouped(key, group), bit, EXACT, PATIENTLY)
+
+    # queries
+
+    cdef void _walk(
+        self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int *depths
+    ) noexcept nogil:
+        """Follow the asked columns of one group block by block; writes the depth each is lost at."""
+        cdef cell alive[2]
+        cdef cell found[2]
+        cdef cell gone, floor = c_load_acquire(self._table.floor)
+        cdef int64_t at
+        cdef int plane
+        alive[0] = asked[0]
+        alive[1] = asked[1]
+        for at in range(min(count, <int64_t>_AHEAD)):
+            fetch(&self._table, grouped(keys[at], group))
+        at = 0
+        while at < count and alive[0] | alive[1]:
+            if at + _AHEAD < count:
+                fetch(&self._table, grouped(keys[at + _AHEAD], group))
+            look(&self._table, grouped(keys[at], group), floor, found)
+            for plane in range(PLANES):
+                gone = alive[plane] & ~found[plane]
+                alive[plane] &= found[plane]
+                while gone:
+                    depths[plane * COLUMNS + <int64_t>group * 64 + lowest(gone)] = <int>at
+                    gone &= gone - 1
+            at += 1
+        for plane in range(PLANES):
+            while alive[plane]:
+                depths[plane * COLUMNS + <int64_t>group * 64 + lowest(alive[plane])] = <int>count
+                alive[plane] &= alive[plane] - 1
+
+    cdef void _leap(self, const uint64_t *keys, int64_t count, cell group, cell asked, int *depths) noexcept nogil:
+        """As ``_walk``, for the approximate plane only: gallop and halve instead of going through all blocks.
+
+        Nobody is sent a block without the ones before it, and leaves are evicted first: a hit vouches for what is above.
+        """
+        cdef cell found[2]
+        cdef cell hit, floor = c_load_acquire(self._table.floor)
+        # Somebody asked for holds ``low`` blocks (those in ``hit``), nobody ``high``.
+        cdef int64_t low, high = count + 1, middle, stride
+        while asked:
+            low = 0
+            hit = asked
+            stride = 1
+            while low + 1 < high:
+                middle = min(low + stride, high - 1) if stride else (low + high) >> 1
+                look(&self._table, grouped(keys[middle - 1], group), floor, found)
+                if found[APPROXIMATE] & asked:
+                    low = middle
+                    hit = found[APPROXIMATE] & asked
+                    stride *= 2
+                else:
+                    high = middle
+                    stride = 0
+            asked &= ~hit
+            high = low
+            while hit:
+                depths[<int64_t>group * 64 + lowest(hit)] = <int>low
+                hit &= hit - 1
+
+    cdef void depths(
+        self, PrefixKeys keys, const int *slots, const signed char *planes, int64_t count, int *scratch, int *out
+    ) noexcept nogil:
+        """How many blocks from the root each slot holds in its plane (all approximate: NULL; -1: not asked, stays).
+
+        ``scratch`` has room for 2 × 4,096 numbers. Slots are in range.
+        """
+        cdef cell columns[GROUPS][PLANES]
+        cdef cell ticket, column
+        cdef int64_t at, group
+        cdef int plane = APPROXIMATE
+        memset(columns, 0, sizeof(columns))
+        for at in range(count):
+            if planes != NULL:
+                plane = planes[at]
+                if plane < 0:
+                    continue
+            ticket = c_load_acquire(self._map + plane * <int64_t>self._slots + slots[at])
+            out[at] = -1
+            if holds(ticket):
+                column = column_of(ticket)
+                out[at] = plane * COLUMNS + <int>column
+                columns[column >> 6][plane] |= <cell>1 << (column & 63)
+        for group in range(GROUPS):
+            if columns[group][EXACT] or (columns[group][APPROXIMATE] and keys.count <= _SHORT):
+                self._walk(keys.keys, keys.count, group, columns[group], scratch)
+            elif columns[group][APPROXIMATE]:
+                self._leap(keys.keys, keys.count, group, columns[group][APPROXIMATE], scratch)
+        for at in range(count):
+            if planes == NULL or planes[at] >= 0:
+                out[at] = 0 if out[at] < 0 else scratch[out[at]]
+
+    def depth(self, PrefixKeys keys not None, slots, int plane=APPROXIMATE):
+        self._open()
+        cdef int64_t at, count = len(slots)
+        cdef int *asked = <int *>malloc((2 * count + PLANES * COLUMNS) * sizeof(int))
+        cdef signed char *planes = <signed char *>malloc(count + 1)
+        try:
+            if asked == NULL or planes == NULL:
+                raise MemoryError
+            if plane not in (APPROXIMATE, EXACT):
+                raise ValueError(f"{plane} is not a plane")
+            for at in range(count):
+                self._known(slots[at])
+                asked[at] = slots[at]
+                planes[at] = plane
+            with nogil:
+                self.depths(keys, asked, planes, count, asked + 2 * count, asked + count)
+            return [asked[count + at] for at in range(count)]
+        finally:
+            free(asked)
+            free(planes)
+
+    # upkeep
+
+    @property
+    def tick(self):
+        self._open()
+        return c_load(self._base + H_TICK)
+
+    @property
+    def floor(self):
+        self._open()
+        return c_load(self._table.floor) / <double>(<cell>1 << TICK_SHIFT)
+
+    def expire(self, cell tick):
+        self._open()
+        c_raise(self._table.floor, tick << TICK_SHIFT)
+
+    def counts(self):
+        self._open()
+        cdef cell at, entries = 0, places = 0, resets = 0
+        cdef Shard *shard
+        for at in range(<cell>1 << self._table.bits):
+            shard = self._table.shards + at
+            entries += c_load(&shard.count)
+            places += c_load(&shard.size)
+            resets += c_load(&shard.resets)
+        return {
+            "entries": entries,
+            "places": places,
+            "bytes": places * 32,
+            "capacity": self._table.capacity << self._table.bits,
+            "resets": resets,
+        }

@@ -1,0 +1,36 @@
+from libc.stdint cimport int64_t
+
+ctypedef int64_t word
+
+
+cdef class Region:
+    cdef word *_base
+    cdef word *_process_rows
+    cdef word *_sequences
+    cdef word *_slots
+    cdef word *_statuses
+    cdef word *_matrix
+    cdef word *_buffers
+    cdef word *_tags
+    cdef word *_keys
+    cdef word *_cells
+    cdef word _size, _processes, _workers, _series, _snapshot_bytes
+    cdef word _matrix_row, _cell_row, _buffer_words
+    cdef readonly int fd
+    cdef readonly object boot_id
+    cdef readonly object index
+
+    cdef void _layout(self, word processes, word workers, word series, word snapshot_bytes)
+    cdef int _map(self) except -1
+    cdef int _open(self) except -1
+    cdef word *_process(self, word process) except NULL
+    cdef word *_slot(self, word slot) except NULL
+    cdef word *_field(self, word slot, word field) except NULL
+    cdef bint _is(self, word index, word tag, const char *key, word size) noexcept nogil
+    cdef word *_cell(self, word process, word index) except? NULL
+    cdef word _row_sum(self, word field) except? -1
+    # The ready slots that are not skipped: their numbers in the list, requests and tokens in flight over all processes.
+    # Returns how many. Slots are in range.
+    cdef int64_t survey(
+        self, const int *slots, int64_t count, const char *skip, int *numbers, int *requests, int64_t *tokens
+    ) noexcept nogil

@@ -1,0 +1,51 @@
+"""What a worker costs: the prefill a held beginning saves against the queue that comes with it (spec routing 1.4).
+
+    price = tokens sent and not begun to be answered + tokens of the prompt not held + request_price · requests
+
+All of it is in tokens of prefill, and all of it is known exactly and at once in every process. A long match is worth a
+detour through some queue; a short head that most prompts share is soon outweighed by the requests it attracts, the next
+worker computes it once, and from then on holds it too.
+
+Two guards around it carry the reference's names: a match counts only above ``cache_threshold`` of the prompt, and when
+loads are further apart than ``balance_abs_threshold`` and ``balance_rel_threshold`` the shortest queue wins whatever it
+holds.
+"""
+
+from typing import NamedTuple
+
+from smg._native import placement as native
+from smg._native.placement import Placement
+from smg.config.settings import RoutingSettings
+
+# How long a token is on average; only the weight of text against queues depends on it.
+BYTES_PER_TOKEN = 4
+REASONS = {native.SPREAD: "spread", native.PREFIX: "prefix", native.LOAD: "load"}
+
+
+class Cost(NamedTuple):
+    """The parameters. ``request_price`` is in tokens: how much prefill one running request weighs."""
+
+    request_price: float
+    threshold: float
+    absolute: int
+    relative: float
+
+    @staticmethod
+    def of(settings: RoutingSettings) -> "Cost":
+        return Cost(
+            settings.cache_request_price,
+            settings.cache_threshold,
+            settings.balance_abs_threshold,
+            settings.balance_rel_threshold,
+        )
+
+    def cheapest(self, placement: Placement, length: int, start: int, *, text: bool) -> tuple[int, str, int]:
+        """(position, reason, tokens held) of the cheapest ready worker for a prompt of ``length`` tokens or bytes.
+
+        Ties go to the first from position ``start`` on. Reasons: ``prefix``, ``load``, ``spread``.
+        """
+        scale = 1 / BYTES_PER_TOKEN if text else 1.0
+        position, why = placement.cheapest(
+            length, self.request_price, self.threshold, self.absolute, self.relative, start, scale
+        )
+        return position, REASONS[why], int(placement.matched(position) * scale)

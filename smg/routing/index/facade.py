@@ -1,0 +1,61 @@
+"""Prefixes: the shared index as routing policies see it (spec routing 10.3; its events: 3)."""
+
+from collections.abc import Callable
+from functools import partial
+
+from smg._native.hashes import xxh3_64
+from smg._native.prefix_index import PrefixIndex
+from smg._native.prefix_keys import PrefixKeys
+from smg.fleet.records import WorkerRecord
+from smg.routing.candidates import Candidates
+from smg.routing.router import Query
+
+
+def salt_of(model: str, kind: str, adapter: str = "") -> int:
+    """What keeps prompts of different models, adapters and kinds ("tokens", "text", …) apart in the index."""
+    return xxh3_64(f"{model}\0{adapter}\0{kind}".encode())
+
+
+class Prefixes:
+    """Asks and teaches the index. ``block`` is the size of its own token blocks; engines that tell of their cache may
+    have others.
+    """
+
+    def __init__(self, index: PrefixIndex, block: int) -> None:
+        self._index = index
+        self._block = block
+        self._salts: dict[tuple[str, str], int] = {}
+
+    def match(self, query: Query, candidates: Candidates) -> PrefixKeys | None:
+        """Note on ``candidates.placement`` how much of the prompt each holds; returns the prompt's keys.
+
+        Tokens if there are any, else text; None when the query has neither.
+        """
+        if query.ids:
+            salt = self._salt(query.model, "tokens")
+            keys = PrefixKeys.of_tokens(query.ids, self._block, salt)
+            other = candidates.placement.match(self._index, keys)
+            seen = {0, self._block}
+            while other not in seen:
+                # Some engines tell of their cache in blocks of another size.
+                seen.add(other)
+                other = candidates.placement.match(self._index, PrefixKeys.of_tokens(query.ids, other, salt), False)
+            return keys
+        if query.text:
+            keys = PrefixKeys.of_text(query.text, self._salt(query.model, "text"))
+            candidates.placement.match(self._index, keys)
+            return keys
+        return None
+
+    def lesson(self, keys: PrefixKeys, worker: WorkerRecord) -> Callable[[], int]:
+        """What to call once ``worker`` holds the prompt.
+
+        The ticket is taken now: should the worker be gone by then, its successor in the slot learns nothing.
+        """
+        return partial(self._index.insert, keys, self._index.ticket(worker.slot))
+
+    def _salt(self, model: str, kind: str) -> int:
+        found = self._salts.get((model, kind))
+        if found is None:
+            found = self._salts[model, kind] = salt_of(model, kind)
+        return found

@@ -1,0 +1,171 @@
+"""Loads, prefixes and prices of all workers in one pass, against the same in plain Python."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smg._native.event_blocks import EventBlocks
+from smg._native.placement import LOAD, PREFIX, SPREAD, Placement
+from smg._native.prefix_index import PrefixIndex
+from smg._native.prefix_keys import PrefixKeys
+from smg._native.region import STATUS, Region
+
+READY = 2
+SLOTS = 6
+
+
+@pytest.fixture
+def region():
+    made = Region.create(processes=4, workers=SLOTS, series=8, snapshot_bytes=64)
+    for slot in range(SLOTS):
+        made.worker_set(slot, STATUS, READY)
+        made.index.admit(slot)
+    yield made
+    made.close()
+
+
+def index_of(region: Region) -> PrefixIndex:
+    assert region.index is not None
+    return region.index
+
+
+class TestSurvey:
+    def test_counts_of_all_processes_are_summed(self, region):
+        region.inflight_add(1, 2, 3, 100)
+        region.inflight_add(2, 2, 1, 50)
+        region.inflight_add(3, 5, 1, 7)
+        placement = Placement(region, [5, 2, 0])
+        assert placement.survey() == 3
+        assert (placement.requests(), placement.tokens()) == ([1, 4, 0], [7, 150, 0])
+
+    def test_only_ready_workers_have_a_position(self, region):
+        for slot, status in ((0, 1), (2, 3), (4, 0)):
+            region.worker_set(slot, STATUS, status)
+        placement = Placement(region, range(SLOTS))
+        assert placement.survey() == 3
+        assert placement.numbers() == [1, 3, 5]
+        assert [placement.number(position) for position in range(3)] == [1, 3, 5]
+
+    def test_skipped_workers_have_none_and_come_back(self, region):
+        placement = Placement(region, range(SLOTS))
+        assert placement.survey([0, 5, 5]) == 4
+        assert placement.numbers() == [1, 2, 3, 4]
+        assert placement.survey() == SLOTS
+
+    def test_a_dead_process_counts_no_more(self, region):
+        region.inflight_add(2, 1, 5, 5)
+        region.clear_process(2)
+        placement = Placement(region, [1])
+        placement.survey()
+        assert (placement.requests(), placement.tokens()) == ([0], [0])
+
+    def test_no_workers_at_all(self, region):
+        placement = Placement(region, [])
+        assert (len(placement), placement.survey()) == (0, 0)
+        with pytest.raises(ValueError, match="no worker is ready"):
+            placement.cheapest(1, 1, 0, 1, 1)
+
+
+class TestMatch:
+    keys = PrefixKeys.of_tokens(range(64))
+
+    def placement(self, region):
+        made = Placement(region, range(SLOTS))
+        made.survey()
+        return made
+
+    def matched(self, placement):
+        return [placement.matched(position) for position in range(placement.ready)]
+
+    def test_what_was_sent_counts_in_tokens(self, region):
+        index_of(region).insert(PrefixKeys.of_tokens(range(40)), index_of(region).ticket(2))
+        placement = self.placement(region)
+        assert placement.match(index_of(region), self.keys) == 0
+        assert self.matched(placement) == [0, 0, 32, 0, 0, 0]
+
+    def test_text_counts_in_bytes(self, region):
+        index_of(region).insert_text("x" * 200, 0, index_of(region).ticket(3))
+        placement = self.placement(region)
+        placement.match(index_of(region), PrefixKeys.of_text("x" * 300))
+        assert self.matched(placement) == [0, 0, 0, 192, 0, 0]
+
+    def test_a_live_worker_counts_by_what_its_engine_tells(self, region):
+        index = index_of(region)
+        for slot in (1, 2, 3):
+            index.insert(self.keys, index.ticket(slot))
+        told = EventBlocks(index, 2, 16)
+        told.store([7], range(16))
+        index.set_live(2, 16)
+        EventBlocks(index, 3, 16)
+        placement = self.placement(region)
+        assert placement.match(index, self.keys) == 0
+        assert self.matched(placement) == [0, 64, 16, 64, 0, 0]
+
+    def test_blocks_of_another_size_are_asked_for_on_their_own(self, region):
+        index = index_of(region)
+        index.insert(self.keys, index.ticket(1))
+        told = EventBlocks(index, 2, 32)
+        told.store([7], range(32))
+        index.set_live(2, 32)
+        placement = self.placement(region)
+        assert placement.match(index, self.keys) == 32
+        assert placement.match(index, PrefixKeys.of_tokens(range(64), 32), primary=False) == 0
+        assert self.matched(placement) == [0, 64, 32, 0, 0, 0]
+
+    def test_survey_forgets_the_last_prompt(self, region):
+        index_of(region).insert(self.keys, index_of(region).ticket(1))
+        placement = self.placement(region)
+        placement.match(index_of(region), self.keys)
+        placement.survey()
+        assert self.matched(placement) == [0] * SLOTS
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    loads=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5000), st.integers(0, 4)), min_size=1, max_size=SLOTS),
+    blocks=st.integers(0, 4),
+    threshold=st.sampled_from([0.0, 0.3, 0.5]),
+    start=st.integers(0, 20),
+    scale=st.sampled_from([1.0, 0.25]),
+)
+def test_the_cheapest_worker_is_the_one_plain_python_finds(loads, blocks, threshold, start, scale):
+    region = Region.create(processes=2, workers=SLOTS, series=8, snapshot_bytes=64)
+    index, count = index_of(region), len(loads)
+    for slot, (requests, tokens, held) in enumerate(loads):
+        region.worker_set(slot, STATUS, READY)
+        region.inflight_add(1, slot, requests, tokens)
+        index.insert(PrefixKeys.of_tokens(range(held * 16)), index.admit(slot))
+    placement = Placement(region, range(count))
+    placement.survey()
+    placement.match(index, PrefixKeys.of_tokens(range(blocks * 16)))
+    length = blocks * 16
+    position, why = placement.cheapest(length, 64.0, threshold, 20, 1.5, start, scale)
+
+    least, most = min(load[0] for load in loads), max(load[0] for load in loads)
+    spread = most - least > 20 and most > 1.5 * least
+
+    def price(at: int) -> tuple[float, int]:
+        requests, tokens, held = loads[at]
+        hit = min(held, blocks) * 16
+        saved = hit * scale if hit > threshold * length else 0
+        return tokens + 64 * requests - saved, (at - start) % count
+
+    among = [at for at in range(count) if not spread or loads[at][0] == least]
+    assert position == min(among, key=price)
+    hit = min(loads[position][2], blocks) * 16
+    assert why == (SPREAD if spread else PREFIX if hit > threshold * length else LOAD)
+    region.close()
+
+
+def test_what_does_not_exist_is_refused(region):
+    with pytest.raises(IndexError):
+        Placement(region, [SLOTS])
+    placement = Placement(region, range(SLOTS))
+    for skip in ([SLOTS], [-1]):
+        with pytest.raises(IndexError):
+            placement.survey(skip)
+    placement.survey([0])
+    for call in (placement.number, placement.matched):
+        for position in (-1, SLOTS - 1):
+            with pytest.raises(IndexError):
+                call(position)
