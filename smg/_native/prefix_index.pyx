@@ -33,6 +33,7 @@ from smg._native.prefix_table cimport (
     grouped,
     look,
     put,
+    seek,
     take,
     touch,
     used_at,
@@ -48,10 +49,11 @@ c_know_me()
 
 cdef enum:
     _AHEAD = 16
+    _BATCH = 32
     _MISSED = 64
     _LATE = 4096
     # Up to so many blocks, reading all of them ahead is as quick as searching.
-    _SHORT = 24
+    _SHORT = 6
     # Below this, an operation takes less time than giving the GIL away can cost.
     _LONG = 256
 
@@ -102,30 +104,34 @@ cdef class PrefixIndex(PrefixSegment):
         """Enter a holder for all keys. Returns how many there was room for; lists those whose shard was taken."""
         cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
         cdef cell floor = c_load_acquire(self._table.floor), used, key
-        cdef int64_t at
+        cdef int64_t at, start = 0, end
         cdef int outcome
-        cdef Place place
+        cdef Place places[_BATCH]
         self._enter()
         if c_load_acquire(self._map + slot_of(ticket)) != ticket:
             self._exit()
             return 0
-        for at in range(min(count, <int64_t>_AHEAD)):
-            fetch(&self._table, grouped(keys[at], group))
-        for at in range(count):
-            if at + _AHEAD < count:
-                fetch(&self._table, grouped(keys[at + _AHEAD], group))
-            key = grouped(keys[at], group)
-            used = used_at(tick, at, group)
-            if touch(&self._table, key, bit, used, floor, &place):
-                continue
-            outcome = put(&self._table, key, bit, APPROXIMATE, used, &place, SHORTLY)
-            if outcome == FULL:
-                count = at
-                break
-            if outcome == BUSY:
-                if misses[0] < _MISSED:
-                    missed[misses[0]] = at
-                misses[0] += 1
+        while start < count:
+            end = min(count, start + _BATCH)
+            # First only looking, so that the memory of all places is fetched at once: a lock lets nothing pass.
+            for at in range(start, end):
+                fetch(&self._table, grouped(keys[at], group))
+            for at in range(start, end):
+                seek(&self._table, grouped(keys[at], group), &places[at - start])
+            for at in range(start, end):
+                key = grouped(keys[at], group)
+                used = used_at(tick, at, group)
+                if touch(&self._table, key, bit, used, floor, &places[at - start]):
+                    continue
+                outcome = put(&self._table, key, bit, APPROXIMATE, used, &places[at - start], SHORTLY)
+                if outcome == FULL:
+                    self._exit()
+                    return at
+                if outcome == BUSY:
+                    if misses[0] < _MISSED:
+                        missed[misses[0]] = at
+                    misses[0] += 1
+            start = end
         self._exit()
         return count
 
@@ -210,7 +216,10 @@ cdef class PrefixIndex(PrefixSegment):
         cdef cell found[2]
         cdef cell hit, floor = c_load_acquire(self._table.floor)
         # Somebody asked for holds ``low`` blocks (those in ``hit``), nobody ``high``.
-        cdef int64_t low, high = count + 1, middle, stride
+        cdef int64_t low, high = count + 1, middle, stride = 1
+        while stride <= count:
+            fetch(&self._table, grouped(keys[stride - 1], group))
+            stride *= 2
         while asked:
             low = 0
             hit = asked
@@ -221,7 +230,9 @@ cdef class PrefixIndex(PrefixSegment):
                 if found[APPROXIMATE] & asked:
                     low = middle
                     hit = found[APPROXIMATE] & asked
-                    stride *= 2
+                    if stride:
+                        # 1, 2, 4, 8 … as fetched above.
+                        stride = low
                 else:
                     high = middle
                     stride = 0

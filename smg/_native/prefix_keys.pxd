@@ -1,8 +1,13 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
+cdef enum:
+    FEW = 32
+
+
 cdef class PrefixKeys:
     cdef uint64_t *keys
+    cdef uint64_t few[FEW]
     cdef readonly int64_t count
     cdef readonly int64_t units
     cdef readonly int64_t block

@@ -8,6 +8,7 @@ not fill a block at the end has no key.
 ``salt`` separates what must not meet: models, adapters, kinds of blocks.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
 from cpython.ref cimport PyObject
@@ -16,6 +17,22 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from smg._native.xxh3 cimport xxh3_64
+
+cdef extern from *:
+    """
+    /* An int that fits a machine word, as nearly every token id does: without a call. */
+    static inline int small_int(PyObject *value, long long *out) {
+    #if PY_VERSION_HEX >= 0x030C0000
+        if (!PyLong_CheckExact(value) || !PyUnstable_Long_IsCompact((PyLongObject *)value)) return 0;
+        *out = (long long)PyUnstable_Long_CompactValue((PyLongObject *)value);
+    #else
+        if (!PyLong_CheckExact(value) || (size_t)Py_SIZE(value) > 1) return 0;
+        *out = Py_SIZE(value) ? (long long)((PyLongObject *)value)->ob_digit[0] : 0;
+    #endif
+        return 1;
+    }
+    """
+    bint small_int(PyObject *value, long long *out)
 
 cdef extern from "Python.h":
     # Borrowed, and without a reference of our own: nothing else runs meanwhile.
@@ -91,7 +108,8 @@ cdef void _climb(const unsigned char *text, uint64_t salt, int64_t count, uint64
     cdef int64_t number, at = 0, end
     for number in range(count):
         end = rung(number + 1)
-        content = xxh3_64(text + at, end - at, _SEED)
+        # No seed: nobody else hashes text this way, and long blocks are quicker without.
+        content = xxh3_64(text + at, end - at, 0)
         prefix = content if number == 0 else chain(prefix, content)
         keys[number] = salted(prefix, salt)
         at = end
@@ -110,13 +128,17 @@ cdef void _walk(
 
 cdef uint32_t *narrow_ids(list ids, int64_t count) except NULL:
     """Copy the first ``count`` ids to an array; the caller frees it."""
-    cdef int64_t at, value
+    cdef int64_t at
+    cdef long long value
+    cdef PyObject *item
     cdef uint32_t *narrow = <uint32_t *>malloc((count + 1) * sizeof(uint32_t))
     if narrow == NULL:
         raise MemoryError
     try:
         for at in range(count):
-            value = PyLong_AsLongLong(PyList_GET_ITEM(ids, at))
+            item = PyList_GET_ITEM(ids, at)
+            if not small_int(item, &value):
+                value = PyLong_AsLongLong(item)
             if value < 0 or value >> 32:
                 raise ValueError(f"{value} is not a token id")
             narrow[at] = <uint32_t>value
@@ -126,6 +148,7 @@ cdef uint32_t *narrow_ids(list ids, int64_t count) except NULL:
     return narrow
 
 
+@cython.freelist(16)
 cdef class PrefixKeys:
     """Keys of one prompt's blocks; made by ``of_tokens`` and ``of_text``."""
 
@@ -133,7 +156,8 @@ cdef class PrefixKeys:
         raise TypeError("use PrefixKeys.of_tokens or PrefixKeys.of_text")
 
     def __dealloc__(self):
-        free(self.keys)
+        if self.keys != self.few:
+            free(self.keys)
 
     def __len__(self):
         return self.count
@@ -182,7 +206,10 @@ cdef class PrefixKeys:
 
     cdef int _allocate(self, int64_t count) except -1:
         self.count = count
-        self.keys = <uint64_t *>malloc((count + 1) * sizeof(uint64_t))
+        if count <= FEW:
+            self.keys = self.few
+        else:
+            self.keys = <uint64_t *>malloc(count * sizeof(uint64_t))
         if self.keys == NULL:
             raise MemoryError
         return 0

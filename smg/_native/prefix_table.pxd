@@ -32,6 +32,7 @@ cdef extern from *:
     #include <sched.h>
     #include <signal.h>
     #include <stdint.h>
+    #include <sys/mman.h>
     #include <unistd.h>
     typedef uint64_t cell;
     static inline cell c_load(const cell *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
@@ -48,6 +49,12 @@ cdef extern from *:
     }
     static inline void c_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
     static inline void c_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
+    /* A page fault takes as long as a whole insert: have the pages there before. Where the kernel can't, they fault. */
+    static inline void c_populate(void *from, size_t size) {
+    #ifdef MADV_POPULATE_WRITE
+        (void)madvise(from, size, MADV_POPULATE_WRITE);
+    #endif
+    }
     static inline void c_fetch(const void *p) { __builtin_prefetch(p, 1, 3); }
     static inline void c_pause(void) {
     #if defined(__x86_64__) || defined(__i386__)
@@ -74,6 +81,7 @@ cdef extern from *:
     void c_raise(cell *p, cell to) noexcept nogil
     void c_fence_acquire() noexcept nogil
     void c_fence_release() noexcept nogil
+    void c_populate(void *start, size_t size) noexcept nogil
     void c_fetch(const void *p) noexcept nogil
     void c_pause() noexcept nogil
     bint c_alive(cell pid) noexcept nogil
@@ -140,7 +148,7 @@ cdef inline cell grouped(cell key, cell group) noexcept nogil:
 
 
 cdef inline cell first_size(const Table *table) noexcept nogil:
-    """Entries of a shard to begin with: an eighth of what it may become. Memory nobody has touched costs nothing."""
+    """Entries of a shard to begin with: an eighth of what it may become."""
     return max(<cell>QUANTUM, table.capacity // (8 * QUANTUM) * QUANTUM)
 
 
@@ -371,8 +379,8 @@ cdef inline int put(
             c_store(&entry.holders[APPROXIMATE], bit)
         else:
             c_store(&entry.holders[plane], c_load(&entry.holders[plane]) | bit)
-        if plane == APPROXIMATE:
-            c_raise(&entry.used, used)
+        if plane == APPROXIMATE and c_load(&entry.used) < used:
+            c_store_release(&entry.used, used)
     else:
         if entry == NULL or (c_load(&shard.count) + 1) * 4 > c_load(&shard.size) * 3:
             entry = NULL
@@ -389,23 +397,27 @@ cdef inline int put(
     return outcome
 
 
-cdef inline bint touch(
-    const Table *table, cell key, cell bit, cell used, cell floor, Place *place
-) noexcept nogil:
-    """Note the use of an entry that has the approximate holder already. False: it has not, or is on the move."""
+cdef inline void seek(const Table *table, cell key, Place *place) noexcept nogil:
+    """Find where ``key`` belongs; no place while its shard is on the move."""
     cdef Shard *shard = shard_of(table, key)
-    cdef cell size = c_load(&shard.size), was, holders
+    cdef cell size = c_load(&shard.size)
     place.entry = NULL
     place.moves = c_load_acquire(&shard.moves)
-    if place.moves & 1 or size > table.capacity:
-        return False
-    place.entry = find(table, entries_of(table, shard), size, key)
-    if place.entry == NULL or c_load(&place.entry.key) != key:
+    if not place.moves & 1 and size <= table.capacity:
+        place.entry = find(table, entries_of(table, shard), size, key)
+
+
+cdef inline bint touch(
+    const Table *table, cell key, cell bit, cell used, cell floor, const Place *place
+) noexcept nogil:
+    """Note the use of an entry that has the approximate holder already. False: it has not, or has moved."""
+    cdef cell was, holders
+    if place.entry == NULL or c_load_acquire(&place.entry.key) != key:
         return False
     was = c_load_acquire(&place.entry.used)
     holders = c_load(&place.entry.holders[APPROXIMATE])
     c_fence_acquire()
-    if was < floor or not holders & bit or c_load(&shard.moves) != place.moves:
+    if was < floor or not holders & bit or c_load(&shard_of(table, key).moves) != place.moves:
         return False
     # A swap, not a store: by now the place may belong to somebody else.
     return was >= used or c_swap(&place.entry.used, was, used)

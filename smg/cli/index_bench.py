@@ -193,11 +193,10 @@ def concurrent(pool: Sequence[str]) -> Figures:
 def memory(pool: Sequence[str]) -> Figures:
     """W4: what the pool occupies, in memory the kernel has really given; key text is not kept at all."""
     index, tickets = fresh()
-    before = os.fstat(index.fd).st_blocks * 512
     fill(index, pool, turns(tickets, POOL))
     counts = index.counts()
     return {
-        "w4_resident_bytes_per_10k": os.fstat(index.fd).st_blocks * 512 - before,
+        "w4_resident_bytes_per_10k": os.fstat(index.fd).st_blocks * 512,
         "w4_bytes_per_prompt": round(counts["bytes"] / POOL),
         "w4_entries": counts["entries"],
         "w4_load": round(counts["entries"] / counts["places"], 3),

@@ -1,4 +1,4 @@
-"""Every policy through the router: its preferences, its tie-breaks, and the defects of spec routing 11 it must not have."""
+"""Every policy through the router: preferences, tie-breaks, and the defects of spec routing 11 it must not have."""
 
 from collections import Counter
 
