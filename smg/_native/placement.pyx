@@ -8,10 +8,11 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
+from smg._native.atomics cimport c_load, c_load_acquire
 from smg._native.prefix_index cimport PrefixIndex
 from smg._native.prefix_keys cimport PrefixKeys, rung
 from smg._native.prefix_segment cimport COLUMNS, H_EVENTS
-from smg._native.prefix_table cimport APPROXIMATE, EXACT, PLANES, c_load, c_load_acquire
+from smg._native.prefix_table cimport APPROXIMATE, EXACT, PLANES
 from smg._native.region cimport Region
 
 SPREAD = 0

@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint64_t
 
+from smg._native.atomics cimport cell
 from smg._native.prefix_keys cimport PrefixKeys
 from smg._native.prefix_segment cimport PrefixSegment
-from smg._native.prefix_table cimport cell
 
 
 cdef struct Late:

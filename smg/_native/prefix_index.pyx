@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from smg._native.atomics cimport c_add, c_know_me, c_load, c_load_acquire, c_raise, cell
 from smg._native.prefix_keys cimport PrefixKeys
 from smg._native.prefix_segment cimport COLUMNS, GROUPS, H_TICK, PrefixSegment, column_of, holds, slot_of
 from smg._native.prefix_table cimport (
@@ -23,12 +24,6 @@ from smg._native.prefix_table cimport (
     TICK_SHIFT,
     Place,
     Shard,
-    c_add,
-    c_know_me,
-    c_load,
-    c_load_acquire,
-    c_raise,
-    cell,
     fetch,
     grouped,
     look,

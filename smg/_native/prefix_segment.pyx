@@ -23,17 +23,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
-from smg._native.prefix_table cimport (
-    APPROXIMATE,
-    EXACT,
-    GROUP_BITS,
-    PATIENTLY,
-    PLANES,
-    QUANTUM,
-    TICK_SHIFT,
-    Entry,
-    Shard,
-    acquire,
+from smg._native.atomics cimport (
     c_add,
     c_alive,
     c_know_me,
@@ -45,6 +35,18 @@ from smg._native.prefix_table cimport (
     c_store_release,
     c_swap,
     cell,
+)
+from smg._native.prefix_table cimport (
+    APPROXIMATE,
+    EXACT,
+    GROUP_BITS,
+    PATIENTLY,
+    PLANES,
+    QUANTUM,
+    TICK_SHIFT,
+    Entry,
+    Shard,
+    acquire,
     empty,
     entries_of,
     first_size,
