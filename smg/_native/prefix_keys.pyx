@@ -164,45 +164,11 @@ cdef class PrefixKeys:
 
     @staticmethod
     def of_tokens(ids, int64_t block=16, uint64_t salt=0, uint64_t adapter=0):
-        cdef PrefixKeys self = PrefixKeys.__new__(PrefixKeys)
-        cdef list given = ids if type(ids) is list else list(ids)
-        cdef uint32_t *tokens
-        if block < 1:
-            raise ValueError(f"a block cannot have {block} tokens")
-        self.block = block
-        self.units = PyList_GET_SIZE(given)
-        self._allocate(self.units // block)
-        if self.count == 0:
-            return self
-        tokens = narrow_ids(given, self.count * block)
-        if self.units >= _LONG:
-            with nogil:
-                _walk(<unsigned char *>tokens, 4 * block, salt, adapter, self.count, self.keys)
-        else:
-            _walk(<unsigned char *>tokens, 4 * block, salt, adapter, self.count, self.keys)
-        free(tokens)
-        return self
+        return keys_of_tokens(ids, block, salt, adapter)
 
     @staticmethod
     def of_text(text, uint64_t salt=0):
-        cdef PrefixKeys self = PrefixKeys.__new__(PrefixKeys)
-        cdef const unsigned char *data
-        cdef Py_ssize_t size
-        if isinstance(text, str):
-            data = <const unsigned char *>PyUnicode_AsUTF8AndSize(text, &size)
-        elif isinstance(text, bytes):
-            data = <const unsigned char *>PyBytes_AS_STRING(text)
-            size = PyBytes_GET_SIZE(text)
-        else:
-            raise TypeError("a text is str or UTF-8 bytes")
-        self.units = size
-        self._allocate(_steps(size))
-        if size >= _LONG:
-            with nogil:
-                _climb(data, salt, self.count, self.keys)
-        else:
-            _climb(data, salt, self.count, self.keys)
-        return self
+        return keys_of_text(text, salt)
 
     cdef int _allocate(self, int64_t count) except -1:
         self.count = count
@@ -221,6 +187,48 @@ cdef class PrefixKeys:
 
     def tolist(self):
         return [self.keys[at] for at in range(self.count)]
+
+
+cdef PrefixKeys keys_of_tokens(object ids, int64_t block, uint64_t salt, uint64_t adapter):
+    cdef PrefixKeys self = PrefixKeys.__new__(PrefixKeys)
+    cdef list given = ids if type(ids) is list else list(ids)
+    cdef uint32_t *tokens
+    if block < 1:
+        raise ValueError(f"a block cannot have {block} tokens")
+    self.block = block
+    self.units = PyList_GET_SIZE(given)
+    self._allocate(self.units // block)
+    if self.count == 0:
+        return self
+    tokens = narrow_ids(given, self.count * block)
+    if self.units >= _LONG:
+        with nogil:
+            _walk(<unsigned char *>tokens, 4 * block, salt, adapter, self.count, self.keys)
+    else:
+        _walk(<unsigned char *>tokens, 4 * block, salt, adapter, self.count, self.keys)
+    free(tokens)
+    return self
+
+
+cdef PrefixKeys keys_of_text(object text, uint64_t salt):
+    cdef PrefixKeys self = PrefixKeys.__new__(PrefixKeys)
+    cdef const unsigned char *data
+    cdef Py_ssize_t size
+    if isinstance(text, str):
+        data = <const unsigned char *>PyUnicode_AsUTF8AndSize(text, &size)
+    elif isinstance(text, bytes):
+        data = <const unsigned char *>PyBytes_AS_STRING(text)
+        size = PyBytes_GET_SIZE(text)
+    else:
+        raise TypeError("a text is str or UTF-8 bytes")
+    self.units = size
+    self._allocate(_steps(size))
+    if size >= _LONG:
+        with nogil:
+            _climb(data, salt, self.count, self.keys)
+    else:
+        _climb(data, salt, self.count, self.keys)
+    return self
 
 
 def block_hash(tokens):
