@@ -45,7 +45,7 @@ cdef extern from *:
         return __atomic_compare_exchange_n(p, &free_tag, (word)1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
     /* A request count and a token count side by side, each of them whole: one load and one addition for both. */
-    typedef word pair __attribute__((vector_size(16)));
+    typedef word pair __attribute__((vector_size(16), may_alias));
     static inline pair w_pair(const word *p) { return *(const volatile pair *)p; }
     static inline pair w_plus(pair a, pair b) { return a + b; }
     static inline word w_first(pair v) { return v[0]; }

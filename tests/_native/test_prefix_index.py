@@ -160,6 +160,19 @@ class TestSeveralHolders:
         assert planes(index, keys_of([1, 2, 3, 4]), [4, 5, 5]) == [(0, 0), (2, 0), (2, 0)]
 
 
+class TestKeys:
+    """The index makes the same keys, with its own memory in mind."""
+
+    def test_of_text(self, index):
+        for size in (0, 15, 16, 700, 5000):
+            assert index.text_keys("x" * size, 7).tolist() == PrefixKeys.of_text("x" * size, 7).tolist()
+
+    def test_of_tokens(self, index):
+        for size in (0, 1, 40, 5000):
+            keys = index.token_keys(range(size), BLOCK, 7, 3)
+            assert keys.tolist() == PrefixKeys.of_tokens(range(size), BLOCK, 7, 3).tolist()
+
+
 class TestEviction:
     """Tests 8 and 10 of spec routing 11."""
 
