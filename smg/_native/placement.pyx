@@ -8,10 +8,11 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
+from smg._native.atomics cimport c_load, c_load_acquire
 from smg._native.prefix_index cimport PrefixIndex
-from smg._native.prefix_keys cimport PrefixKeys, rung
+from smg._native.prefix_keys cimport PrefixKeys
 from smg._native.prefix_segment cimport COLUMNS, H_EVENTS
-from smg._native.prefix_table cimport APPROXIMATE, EXACT, PLANES, c_load, c_load_acquire
+from smg._native.prefix_table cimport APPROXIMATE, EXACT, PLANES
 from smg._native.region cimport Region
 
 SPREAD = 0
@@ -34,7 +35,6 @@ cdef class Placement:
     cdef int *_numbers
     cdef int *_places
     cdef int *_requests
-    cdef int *_depths
     cdef int *_matched
     cdef int64_t *_tokens
     cdef int *_scratch
@@ -43,7 +43,7 @@ cdef class Placement:
         cdef int64_t at, size = len(slots)
         self._region = region
         self._size = size
-        self._slots = <int *>malloc((6 * size + PLANES * COLUMNS) * sizeof(int))
+        self._slots = <int *>malloc((5 * size + PLANES * COLUMNS) * sizeof(int))
         self._tokens = <int64_t *>malloc((size + 1) * sizeof(int64_t))
         self._skip = <char *>calloc(size + 1, 1)
         self._planes = <signed char *>malloc(size + 1)
@@ -52,9 +52,8 @@ cdef class Placement:
         self._numbers = self._slots + size
         self._places = self._slots + 2 * size
         self._requests = self._slots + 3 * size
-        self._depths = self._slots + 4 * size
-        self._matched = self._slots + 5 * size
-        self._scratch = self._slots + 6 * size
+        self._matched = self._slots + 4 * size
+        self._scratch = self._slots + 5 * size
         for at in range(size):
             if not 0 <= slots[at] < region.workers:
                 raise IndexError(f"worker slot {slots[at]} of {region.workers}")
@@ -90,7 +89,7 @@ cdef class Placement:
 
     def match(self, PrefixIndex index not None, PrefixKeys keys not None, bint primary=True):
         index._open()
-        cdef int64_t at, other = 0
+        cdef int64_t other = 0
         cdef bint told = keys.block and c_load(index._base + H_EVENTS)
         if self.ready == 0:
             return 0
@@ -98,18 +97,10 @@ cdef class Placement:
         # Text has no exact plane: engines tell of tokens.
         if told or not primary:
             other = self._choose_planes(index, keys.block, primary)
-            index.depths(keys, self._places, self._planes, self.ready, self._scratch, self._depths)
-            for at in range(self.ready):
-                if self._planes[at] >= 0:
-                    self._matched[at] = self._units(keys, self._depths[at])
-            return other
-        index.depths(keys, self._places, NULL, self.ready, self._scratch, self._depths)
-        for at in range(self.ready):
-            self._matched[at] = self._units(keys, self._depths[at])
-        return 0
-
-    cdef inline int _units(self, PrefixKeys keys, int depth) noexcept nogil:
-        return depth * <int>keys.block if keys.block else <int>rung(depth)
+            index.depths(keys, self._places, self._planes, self.ready, True, self._scratch, self._matched)
+        else:
+            index.depths(keys, self._places, NULL, self.ready, True, self._scratch, self._matched)
+        return other
 
     cdef int64_t _choose_planes(self, PrefixIndex index, int64_t size, bint primary) noexcept nogil:
         """Which plane each ready worker is asked in; returns a block size that live ones have instead."""

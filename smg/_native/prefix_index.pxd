@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint64_t
 
+from smg._native.atomics cimport cell
 from smg._native.prefix_keys cimport PrefixKeys
 from smg._native.prefix_segment cimport PrefixSegment
-from smg._native.prefix_table cimport cell
 
 
 cdef struct Late:
@@ -28,5 +28,13 @@ cdef class PrefixIndex(PrefixSegment):
     ) noexcept nogil
     cdef void _leap(self, const uint64_t *keys, int64_t count, cell group, cell asked, int *depths) noexcept nogil
     cdef void depths(
-        self, PrefixKeys keys, const int *slots, const signed char *planes, int64_t count, int *scratch, int *out
+        self,
+        PrefixKeys keys,
+        const int *slots,
+        const signed char *planes,
+        int64_t count,
+        bint units,
+        int *scratch,
+        int *out,
     ) noexcept nogil
+    cdef void _foresee(self, PrefixKeys keys) noexcept nogil

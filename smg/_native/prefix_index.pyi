@@ -28,6 +28,12 @@ class PrefixIndex(PrefixSegment):
         """Write what could not be written before; returns how much is still left. Every ``insert`` begins with it."""
 
     # asking
+    def text_keys(self, text: str | bytes, salt: int = 0) -> PrefixKeys:
+        """As ``PrefixKeys.of_text``, and begins to fetch what a match will look at."""
+
+    def token_keys(self, ids: Sequence[int], block: int = 16, salt: int = 0, adapter: int = 0) -> PrefixKeys:
+        """As ``PrefixKeys.of_tokens``, and begins to fetch what a match will look at."""
+
     def depth(self, keys: PrefixKeys, slots: Sequence[int], plane: int = 0) -> list[int]:
         """Depth each slot holds in a plane (0: approximate, 1: exact), whatever is live.
 

@@ -1,15 +1,18 @@
 """The prefix index all processes share: which worker holds which beginning of a prompt (spec routing 10.3, option A).
 
-Learning and asking; ``prefix_segment.pyx`` says who may write what, ``prefix_table.pxd`` how an entry is found. Both
-planes are read in one pass down the chain. The pass looks at every block down to where the last asked worker drops out:
-engines forget blocks in any order, so a hit far down proves nothing about the blocks before it.
+Learning and asking; ``prefix_segment.pyx`` says who may write what, ``prefix_table.pxd`` how an entry is found.
+
+A worker's depth is searched for by galloping and halving where only the approximate plane is asked. In the exact one a
+hit far down proves nothing about the blocks before it, as engines forget blocks in any order; there one pass looks at
+every block, in both planes at once, down to where the last worker drops out.
 """
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from smg._native.prefix_keys cimport PrefixKeys
+from smg._native.atomics cimport c_add, c_know_me, c_load, c_load_acquire, c_raise, cell
+from smg._native.prefix_keys cimport PrefixKeys, keys_of_text, keys_of_tokens, rung
 from smg._native.prefix_segment cimport COLUMNS, GROUPS, H_TICK, PrefixSegment, column_of, holds, slot_of
 from smg._native.prefix_table cimport (
     APPROXIMATE,
@@ -23,16 +26,11 @@ from smg._native.prefix_table cimport (
     TICK_SHIFT,
     Place,
     Shard,
-    c_add,
-    c_know_me,
-    c_load,
-    c_load_acquire,
-    c_raise,
-    cell,
     fetch,
     grouped,
     look,
     put,
+    seek,
     take,
     touch,
     used_at,
@@ -48,10 +46,11 @@ c_know_me()
 
 cdef enum:
     _AHEAD = 16
+    _BATCH = 32
     _MISSED = 64
     _LATE = 4096
     # Up to so many blocks, reading all of them ahead is as quick as searching.
-    _SHORT = 24
+    _SHORT = 6
     # Below this, an operation takes less time than giving the GIL away can cost.
     _LONG = 256
 
@@ -75,7 +74,7 @@ cdef class PrefixIndex(PrefixSegment):
 
     def insert_text(self, text, uint64_t salt, cell ticket):
         self._open()
-        return self._learn(PrefixKeys.of_text(text, salt), ticket)
+        return self._learn(keys_of_text(text, salt), ticket)
 
     cdef int64_t _learn(self, PrefixKeys keys, cell ticket):
         cdef int64_t missed[_MISSED]
@@ -102,30 +101,34 @@ cdef class PrefixIndex(PrefixSegment):
         """Enter a holder for all keys. Returns how many there was room for; lists those whose shard was taken."""
         cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
         cdef cell floor = c_load_acquire(self._table.floor), used, key
-        cdef int64_t at
+        cdef int64_t at, start = 0, end
         cdef int outcome
-        cdef Place place
+        cdef Place places[_BATCH]
         self._enter()
         if c_load_acquire(self._map + slot_of(ticket)) != ticket:
             self._exit()
             return 0
-        for at in range(min(count, <int64_t>_AHEAD)):
-            fetch(&self._table, grouped(keys[at], group))
-        for at in range(count):
-            if at + _AHEAD < count:
-                fetch(&self._table, grouped(keys[at + _AHEAD], group))
-            key = grouped(keys[at], group)
-            used = used_at(tick, at, group)
-            if touch(&self._table, key, bit, used, floor, &place):
-                continue
-            outcome = put(&self._table, key, bit, APPROXIMATE, used, &place, SHORTLY)
-            if outcome == FULL:
-                count = at
-                break
-            if outcome == BUSY:
-                if misses[0] < _MISSED:
-                    missed[misses[0]] = at
-                misses[0] += 1
+        while start < count:
+            end = min(count, start + _BATCH)
+            # First only looking, so that the memory of all places is fetched at once: a lock lets nothing pass.
+            for at in range(start, end):
+                fetch(&self._table, grouped(keys[at], group))
+            for at in range(start, end):
+                seek(&self._table, grouped(keys[at], group), &places[at - start])
+            for at in range(start, end):
+                key = grouped(keys[at], group)
+                used = used_at(tick, at, group)
+                if touch(&self._table, key, bit, used, floor, &places[at - start]):
+                    continue
+                outcome = put(&self._table, key, bit, APPROXIMATE, used, &places[at - start], SHORTLY)
+                if outcome == FULL:
+                    self._exit()
+                    return at
+                if outcome == BUSY:
+                    if misses[0] < _MISSED:
+                        missed[misses[0]] = at
+                    misses[0] += 1
+            start = end
         self._exit()
         return count
 
@@ -172,10 +175,31 @@ cdef class PrefixIndex(PrefixSegment):
 
     # queries
 
+    def text_keys(self, text, uint64_t salt=0):
+        self._open()
+        cdef PrefixKeys keys = keys_of_text(text, salt)
+        self._foresee(keys)
+        return keys
+
+    def token_keys(self, ids, int64_t block=16, uint64_t salt=0, uint64_t adapter=0):
+        self._open()
+        cdef PrefixKeys keys = keys_of_tokens(ids, block, salt, adapter)
+        self._foresee(keys)
+        return keys
+
+    cdef void _foresee(self, PrefixKeys keys) noexcept nogil:
+        """Begin to fetch what ``_leap`` looks at first: the memory is there by the time somebody asks."""
+        cdef int64_t stride = 1
+        while stride <= keys.count:
+            fetch(&self._table, keys.keys[stride - 1])
+            stride *= 2
+        if keys.count:
+            fetch(&self._table, keys.keys[keys.count - 1])
+
     cdef void _walk(
         self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int *depths
     ) noexcept nogil:
-        """Follow the asked columns of one group block by block; writes the depth each is lost at."""
+        """Follow the asked columns of one group block by block; writes the depth each is lost at unless it is 0."""
         cdef cell alive[2]
         cdef cell found[2]
         cdef cell gone, floor = c_load_acquire(self._table.floor)
@@ -193,7 +217,7 @@ cdef class PrefixIndex(PrefixSegment):
             for plane in range(PLANES):
                 gone = alive[plane] & ~found[plane]
                 alive[plane] &= found[plane]
-                while gone:
+                while gone and at:
                     depths[plane * COLUMNS + <int64_t>group * 64 + lowest(gone)] = <int>at
                     gone &= gone - 1
             at += 1
@@ -221,47 +245,70 @@ cdef class PrefixIndex(PrefixSegment):
                 if found[APPROXIMATE] & asked:
                     low = middle
                     hit = found[APPROXIMATE] & asked
-                    stride *= 2
+                    if stride:
+                        # 1, 2, 4, 8 …
+                        stride = low
                 else:
                     high = middle
                     stride = 0
             asked &= ~hit
             high = low
-            while hit:
+            while hit and low:
                 depths[<int64_t>group * 64 + lowest(hit)] = <int>low
                 hit &= hit - 1
 
     cdef void depths(
-        self, PrefixKeys keys, const int *slots, const signed char *planes, int64_t count, int *scratch, int *out
+        self,
+        PrefixKeys keys,
+        const int *slots,
+        const signed char *planes,
+        int64_t count,
+        bint units,
+        int *scratch,
+        int *out,
     ) noexcept nogil:
-        """How many blocks from the root each slot holds in its plane (all approximate: NULL; -1: not asked, stays).
+        """How much from the root each slot holds in its plane (all approximate: NULL; -1: not asked, stays).
+
+        In ``units`` of the keys, or in blocks.
 
         ``scratch`` has room for 2 × 4,096 numbers. Slots are in range.
         """
-        cdef cell columns[GROUPS][PLANES]
-        cdef cell ticket, column
+        cdef cell asked[PLANES * GROUPS]
+        cdef cell both[PLANES]
+        cdef cell ticket, bits = 0
         cdef int64_t at, group
-        cdef int plane = APPROXIMATE
-        memset(columns, 0, sizeof(columns))
+        cdef int plane = APPROXIMATE, last = 0
+        memset(asked, 0, sizeof(asked))
         for at in range(count):
             if planes != NULL:
                 plane = planes[at]
                 if plane < 0:
                     continue
             ticket = c_load_acquire(self._map + plane * <int64_t>self._slots + slots[at])
-            out[at] = -1
-            if holds(ticket):
-                column = column_of(ticket)
-                out[at] = plane * COLUMNS + <int>column
-                columns[column >> 6][plane] |= <cell>1 << (column & 63)
+            out[at] = plane * COLUMNS + <int>column_of(ticket) if holds(ticket) else -1
+            if out[at] < 0:
+                continue
+            # Neighbours mostly share a group: collect its bits in a register.
+            if out[at] >> 6 != last:
+                asked[last] |= bits
+                last = out[at] >> 6
+                bits = 0
+            bits |= <cell>1 << (out[at] & 63)
+        asked[last] |= bits
         for group in range(GROUPS):
-            if columns[group][EXACT] or (columns[group][APPROXIMATE] and keys.count <= _SHORT):
-                self._walk(keys.keys, keys.count, group, columns[group], scratch)
-            elif columns[group][APPROXIMATE]:
-                self._leap(keys.keys, keys.count, group, columns[group][APPROXIMATE], scratch)
+            for plane in range(PLANES):
+                both[plane] = asked[plane * GROUPS + group]
+                if both[plane]:
+                    memset(scratch + plane * COLUMNS + group * 64, 0, 64 * sizeof(int))
+            if both[EXACT] or (both[APPROXIMATE] and keys.count <= _SHORT):
+                self._walk(keys.keys, keys.count, group, both, scratch)
+            elif both[APPROXIMATE]:
+                self._leap(keys.keys, keys.count, group, both[APPROXIMATE], scratch)
         for at in range(count):
             if planes == NULL or planes[at] >= 0:
                 out[at] = 0 if out[at] < 0 else scratch[out[at]]
+                if units:
+                    out[at] = out[at] * <int>keys.block if keys.block else <int>rung(out[at])
 
     def depth(self, PrefixKeys keys not None, slots, int plane=APPROXIMATE):
         self._open()
@@ -278,7 +325,7 @@ cdef class PrefixIndex(PrefixSegment):
                 asked[at] = slots[at]
                 planes[at] = plane
             with nogil:
-                self.depths(keys, asked, planes, count, asked + 2 * count, asked + count)
+                self.depths(keys, asked, planes, count, False, asked + 2 * count, asked + count)
             return [asked[count + at] for at in range(count)]
         finally:
             free(asked)

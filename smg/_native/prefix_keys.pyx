@@ -8,6 +8,7 @@ not fill a block at the end has no key.
 ``salt`` separates what must not meet: models, adapters, kinds of blocks.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
 from cpython.ref cimport PyObject
@@ -16,6 +17,22 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from smg._native.xxh3 cimport xxh3_64
+
+cdef extern from *:
+    """
+    /* An int that fits a machine word, as nearly every token id does: without a call. */
+    static inline int small_int(PyObject *value, long long *out) {
+    #if PY_VERSION_HEX >= 0x030C0000
+        if (!PyLong_CheckExact(value) || !PyUnstable_Long_IsCompact((PyLongObject *)value)) return 0;
+        *out = (long long)PyUnstable_Long_CompactValue((PyLongObject *)value);
+    #else
+        if (!PyLong_CheckExact(value) || (size_t)Py_SIZE(value) > 1) return 0;
+        *out = Py_SIZE(value) ? (long long)((PyLongObject *)value)->ob_digit[0] : 0;
+    #endif
+        return 1;
+    }
+    """
+    bint small_int(PyObject *value, long long *out)
 
 cdef extern from "Python.h":
     # Borrowed, and without a reference of our own: nothing else runs meanwhile.
@@ -91,7 +108,8 @@ cdef void _climb(const unsigned char *text, uint64_t salt, int64_t count, uint64
     cdef int64_t number, at = 0, end
     for number in range(count):
         end = rung(number + 1)
-        content = xxh3_64(text + at, end - at, _SEED)
+        # No seed: nobody else hashes text this way, and long blocks are quicker without.
+        content = xxh3_64(text + at, end - at, 0)
         prefix = content if number == 0 else chain(prefix, content)
         keys[number] = salted(prefix, salt)
         at = end
@@ -110,13 +128,17 @@ cdef void _walk(
 
 cdef uint32_t *narrow_ids(list ids, int64_t count) except NULL:
     """Copy the first ``count`` ids to an array; the caller frees it."""
-    cdef int64_t at, value
+    cdef int64_t at
+    cdef long long value
+    cdef PyObject *item
     cdef uint32_t *narrow = <uint32_t *>malloc((count + 1) * sizeof(uint32_t))
     if narrow == NULL:
         raise MemoryError
     try:
         for at in range(count):
-            value = PyLong_AsLongLong(PyList_GET_ITEM(ids, at))
+            item = PyList_GET_ITEM(ids, at)
+            if not small_int(item, &value):
+                value = PyLong_AsLongLong(item)
             if value < 0 or value >> 32:
                 raise ValueError(f"{value} is not a token id")
             narrow[at] = <uint32_t>value
@@ -126,6 +148,7 @@ cdef uint32_t *narrow_ids(list ids, int64_t count) except NULL:
     return narrow
 
 
+@cython.freelist(16)
 cdef class PrefixKeys:
     """Keys of one prompt's blocks; made by ``of_tokens`` and ``of_text``."""
 
@@ -133,56 +156,26 @@ cdef class PrefixKeys:
         raise TypeError("use PrefixKeys.of_tokens or PrefixKeys.of_text")
 
     def __dealloc__(self):
-        free(self.keys)
+        if self.keys != self.few:
+            free(self.keys)
 
     def __len__(self):
         return self.count
 
     @staticmethod
     def of_tokens(ids, int64_t block=16, uint64_t salt=0, uint64_t adapter=0):
-        cdef PrefixKeys self = PrefixKeys.__new__(PrefixKeys)
-        cdef list given = ids if type(ids) is list else list(ids)
-        cdef uint32_t *tokens
-        if block < 1:
-            raise ValueError(f"a block cannot have {block} tokens")
-        self.block = block
-        self.units = PyList_GET_SIZE(given)
-        self._allocate(self.units // block)
-        if self.count == 0:
-            return self
-        tokens = narrow_ids(given, self.count * block)
-        if self.units >= _LONG:
-            with nogil:
-                _walk(<unsigned char *>tokens, 4 * block, salt, adapter, self.count, self.keys)
-        else:
-            _walk(<unsigned char *>tokens, 4 * block, salt, adapter, self.count, self.keys)
-        free(tokens)
-        return self
+        return keys_of_tokens(ids, block, salt, adapter)
 
     @staticmethod
     def of_text(text, uint64_t salt=0):
-        cdef PrefixKeys self = PrefixKeys.__new__(PrefixKeys)
-        cdef const unsigned char *data
-        cdef Py_ssize_t size
-        if isinstance(text, str):
-            data = <const unsigned char *>PyUnicode_AsUTF8AndSize(text, &size)
-        elif isinstance(text, bytes):
-            data = <const unsigned char *>PyBytes_AS_STRING(text)
-            size = PyBytes_GET_SIZE(text)
-        else:
-            raise TypeError("a text is str or UTF-8 bytes")
-        self.units = size
-        self._allocate(_steps(size))
-        if size >= _LONG:
-            with nogil:
-                _climb(data, salt, self.count, self.keys)
-        else:
-            _climb(data, salt, self.count, self.keys)
-        return self
+        return keys_of_text(text, salt)
 
     cdef int _allocate(self, int64_t count) except -1:
         self.count = count
-        self.keys = <uint64_t *>malloc((count + 1) * sizeof(uint64_t))
+        if count <= FEW:
+            self.keys = self.few
+        else:
+            self.keys = <uint64_t *>malloc(count * sizeof(uint64_t))
         if self.keys == NULL:
             raise MemoryError
         return 0
@@ -194,6 +187,48 @@ cdef class PrefixKeys:
 
     def tolist(self):
         return [self.keys[at] for at in range(self.count)]
+
+
+cdef PrefixKeys keys_of_tokens(object ids, int64_t block, uint64_t salt, uint64_t adapter):
+    cdef PrefixKeys self = PrefixKeys.__new__(PrefixKeys)
+    cdef list given = ids if type(ids) is list else list(ids)
+    cdef uint32_t *tokens
+    if block < 1:
+        raise ValueError(f"a block cannot have {block} tokens")
+    self.block = block
+    self.units = PyList_GET_SIZE(given)
+    self._allocate(self.units // block)
+    if self.count == 0:
+        return self
+    tokens = narrow_ids(given, self.count * block)
+    if self.units >= _LONG:
+        with nogil:
+            _walk(<unsigned char *>tokens, 4 * block, salt, adapter, self.count, self.keys)
+    else:
+        _walk(<unsigned char *>tokens, 4 * block, salt, adapter, self.count, self.keys)
+    free(tokens)
+    return self
+
+
+cdef PrefixKeys keys_of_text(object text, uint64_t salt):
+    cdef PrefixKeys self = PrefixKeys.__new__(PrefixKeys)
+    cdef const unsigned char *data
+    cdef Py_ssize_t size
+    if isinstance(text, str):
+        data = <const unsigned char *>PyUnicode_AsUTF8AndSize(text, &size)
+    elif isinstance(text, bytes):
+        data = <const unsigned char *>PyBytes_AS_STRING(text)
+        size = PyBytes_GET_SIZE(text)
+    else:
+        raise TypeError("a text is str or UTF-8 bytes")
+    self.units = size
+    self._allocate(_steps(size))
+    if size >= _LONG:
+        with nogil:
+            _climb(data, salt, self.count, self.keys)
+    else:
+        _climb(data, salt, self.count, self.keys)
+    return self
 
 
 def block_hash(tokens):

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t
 
-from smg._native.prefix_table cimport Table, cell
+from smg._native.atomics cimport cell
+from smg._native.prefix_table cimport Table
 
 cdef enum:
     GROUPS = 64

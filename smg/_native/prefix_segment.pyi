@@ -18,7 +18,9 @@ class PrefixSegment:
 
     @classmethod
     def create(cls, nbytes: int, processes: int = 1, slots: int = 4096) -> Self:
-        """Make a new segment of at most ``nbytes`` of entries, taken from the system as they fill; joins as process 0.
+        """Make a new segment of at most ``nbytes`` of entries; joins as process 0.
+
+        An eighth of them is there from the start, the others are taken from the system as the table fills.
 
         Raises OSError, ValueError.
         """

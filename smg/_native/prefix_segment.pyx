@@ -23,6 +23,19 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
+from smg._native.atomics cimport (
+    c_add,
+    c_alive,
+    c_know_me,
+    c_load,
+    c_load_acquire,
+    c_me,
+    c_populate,
+    c_store,
+    c_store_release,
+    c_swap,
+    cell,
+)
 from smg._native.prefix_table cimport (
     APPROXIMATE,
     EXACT,
@@ -34,16 +47,6 @@ from smg._native.prefix_table cimport (
     Entry,
     Shard,
     acquire,
-    c_add,
-    c_alive,
-    c_know_me,
-    c_load,
-    c_load_acquire,
-    c_me,
-    c_store,
-    c_store_release,
-    c_swap,
-    cell,
     empty,
     entries_of,
     first_size,
@@ -228,11 +231,16 @@ cdef class PrefixSegment:
         self._open()
         if not 0 <= process < <int64_t>self._processes:
             raise IndexError(f"process {process} of {self._processes}")
+        cdef cell at
         self._process = process
         # A column another process saw clean may have been used since: trust nothing that was inherited.
         memset(self._clean, 0, sizeof(self._clean))
         c_store(self._rows + process * _ROW + _R_WRITES, 0)
         c_store_release(self._rows + process * _ROW + _R_PID, c_me)
+        for at in range(<cell>1 << self._table.bits):
+            c_populate(
+                self._table.entries + at * self._table.capacity, first_size(&self._table) * sizeof(Entry)
+            )
 
     def clear_process(self, int64_t process):
         self._open()

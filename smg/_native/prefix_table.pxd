@@ -20,66 +20,25 @@ writer does is ordered so that any moment is true: the key of a new entry is sto
 Spec: routing 10.3 (2, 7, 8).
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 
-cdef extern from *:
-    """
-    #ifndef SMG_PREFIX_TABLE
-    #define SMG_PREFIX_TABLE
-    #include <errno.h>
-    #include <pthread.h>
-    #include <sched.h>
-    #include <signal.h>
-    #include <stdint.h>
-    #include <unistd.h>
-    typedef uint64_t cell;
-    static inline cell c_load(const cell *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
-    static inline cell c_load_acquire(const cell *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
-    static inline void c_store(cell *p, cell v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
-    static inline void c_store_release(cell *p, cell v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
-    static inline cell c_add(cell *p, cell v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
-    static inline int c_swap(cell *p, cell from, cell to) {
-        return __atomic_compare_exchange_n(p, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-    }
-    static inline void c_raise(cell *p, cell to) {
-        cell now = c_load(p);
-        while (now < to && !__atomic_compare_exchange_n(p, &now, to, 1, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
-    }
-    static inline void c_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
-    static inline void c_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
-    static inline void c_fetch(const void *p) { __builtin_prefetch(p, 1, 3); }
-    static inline void c_pause(void) {
-    #if defined(__x86_64__) || defined(__i386__)
-        __builtin_ia32_pause();
-    #endif
-    }
-    static inline int c_alive(cell pid) { return kill((pid_t)pid, 0) == 0 || errno != ESRCH; }
-
-    /* getpid is a system call; a lock must name the process that takes it, also right after a fork. */
-    static cell c_me;
-    static void c_note_me(void) { c_me = (cell)getpid(); }
-    static inline void c_know_me(void) { c_note_me(); pthread_atfork(0, 0, c_note_me); }
-    _Static_assert(__atomic_always_lock_free(sizeof(cell), 0), "64-bit atomics must not need a lock");
-    #endif
-    """
-    ctypedef uint64_t cell
-    cell c_me
-    cell c_load(const cell *p) noexcept nogil
-    cell c_load_acquire(const cell *p) noexcept nogil
-    void c_store(cell *p, cell v) noexcept nogil
-    void c_store_release(cell *p, cell v) noexcept nogil
-    cell c_add(cell *p, cell v) noexcept nogil
-    bint c_swap(cell *p, cell was, cell to) noexcept nogil
-    void c_raise(cell *p, cell to) noexcept nogil
-    void c_fence_acquire() noexcept nogil
-    void c_fence_release() noexcept nogil
-    void c_fetch(const void *p) noexcept nogil
-    void c_pause() noexcept nogil
-    bint c_alive(cell pid) noexcept nogil
-    void c_know_me() noexcept nogil
-    int sched_yield() noexcept nogil
-
+from smg._native.atomics cimport (
+    c_alive,
+    c_fence_acquire,
+    c_fence_release,
+    c_fetch,
+    c_load,
+    c_load_acquire,
+    c_me,
+    c_pause,
+    c_raise,
+    c_store,
+    c_store_release,
+    c_swap,
+    cell,
+    sched_yield,
+)
 
 cdef enum:
     APPROXIMATE = 0
@@ -140,7 +99,7 @@ cdef inline cell grouped(cell key, cell group) noexcept nogil:
 
 
 cdef inline cell first_size(const Table *table) noexcept nogil:
-    """Entries of a shard to begin with: an eighth of what it may become. Memory nobody has touched costs nothing."""
+    """Entries of a shard to begin with: an eighth of what it may become."""
     return max(<cell>QUANTUM, table.capacity // (8 * QUANTUM) * QUANTUM)
 
 
@@ -371,8 +330,8 @@ cdef inline int put(
             c_store(&entry.holders[APPROXIMATE], bit)
         else:
             c_store(&entry.holders[plane], c_load(&entry.holders[plane]) | bit)
-        if plane == APPROXIMATE:
-            c_raise(&entry.used, used)
+        if plane == APPROXIMATE and c_load(&entry.used) < used:
+            c_store_release(&entry.used, used)
     else:
         if entry == NULL or (c_load(&shard.count) + 1) * 4 > c_load(&shard.size) * 3:
             entry = NULL
@@ -389,23 +348,27 @@ cdef inline int put(
     return outcome
 
 
-cdef inline bint touch(
-    const Table *table, cell key, cell bit, cell used, cell floor, Place *place
-) noexcept nogil:
-    """Note the use of an entry that has the approximate holder already. False: it has not, or is on the move."""
+cdef inline void seek(const Table *table, cell key, Place *place) noexcept nogil:
+    """Find where ``key`` belongs; no place while its shard is on the move."""
     cdef Shard *shard = shard_of(table, key)
-    cdef cell size = c_load(&shard.size), was, holders
+    cdef cell size = c_load(&shard.size)
     place.entry = NULL
     place.moves = c_load_acquire(&shard.moves)
-    if place.moves & 1 or size > table.capacity:
-        return False
-    place.entry = find(table, entries_of(table, shard), size, key)
-    if place.entry == NULL or c_load(&place.entry.key) != key:
+    if not place.moves & 1 and size <= table.capacity:
+        place.entry = find(table, entries_of(table, shard), size, key)
+
+
+cdef inline bint touch(
+    const Table *table, cell key, cell bit, cell used, cell floor, const Place *place
+) noexcept nogil:
+    """Note the use of an entry that has the approximate holder already. False: it has not, or has moved."""
+    cdef cell was, holders
+    if place.entry == NULL or c_load_acquire(&place.entry.key) != key:
         return False
     was = c_load_acquire(&place.entry.used)
     holders = c_load(&place.entry.holders[APPROXIMATE])
     c_fence_acquire()
-    if was < floor or not holders & bit or c_load(&shard.moves) != place.moves:
+    if was < floor or not holders & bit or c_load(&shard_of(table, key).moves) != place.moves:
         return False
     # A swap, not a store: by now the place may belong to somebody else.
     return was >= used or c_swap(&place.entry.used, was, used)

@@ -44,6 +44,13 @@ cdef extern from *:
         word free_tag = 0;
         return __atomic_compare_exchange_n(p, &free_tag, (word)1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
+    /* A request count and a token count side by side, each of them whole: one load and one addition for both. */
+    typedef word pair __attribute__((vector_size(16), may_alias));
+    static inline pair w_pair(const word *p) { return *(const volatile pair *)p; }
+    static inline pair w_plus(pair a, pair b) { return a + b; }
+    static inline word w_first(pair v) { return v[0]; }
+    static inline word w_second(pair v) { return v[1]; }
+    static inline pair w_none(void) { return (pair){0, 0}; }
     static inline void w_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
     static inline void w_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
     _Static_assert(__atomic_always_lock_free(sizeof(word), 0), "64-bit atomics must not need a lock");
@@ -57,6 +64,13 @@ cdef extern from *:
     word w_add(word *p, word v) nogil
     word w_add_total(word *p, word v) nogil
     bint w_claim(word *p) nogil
+    ctypedef struct pair:
+        pass
+    pair w_pair(const word *p) nogil
+    pair w_plus(pair a, pair b) nogil
+    word w_first(pair v) nogil
+    word w_second(pair v) nogil
+    pair w_none() nogil
     void w_fence_acquire() nogil
     void w_fence_release() nogil
 
@@ -394,10 +408,10 @@ cdef class Region:
     cdef int64_t survey(
         self, const int *slots, int64_t count, const char *skip, int *numbers, int *requests, int64_t *tokens
     ) noexcept nogil:
-        cdef word held, work, process
-        cdef word *cell
+        cdef word process
         cdef word *rows[_MAX_PROCESSES]
         cdef int64_t at, row, found = 0, routing = 0
+        cdef pair sums
         for process in range(self._processes):
             # Control and the supervisor never route.
             if w_load(self._process_rows + process * _PROCESS_ROW + _P_ROUTES):
@@ -406,15 +420,12 @@ cdef class Region:
         for at in range(count):
             if skip[at] or w_load(self._statuses + slots[at]) != STATUS_READY:
                 continue
-            held = 0
-            work = 0
+            sums = w_none()
             for row in range(routing):
-                cell = rows[row] + 2 * slots[at]
-                held += w_load(cell)
-                work += w_load(cell + 1)
+                sums = w_plus(sums, w_pair(rows[row] + 2 * slots[at]))
             numbers[found] = <int>at
-            requests[found] = <int>max(held, <word>0)
-            tokens[found] = max(work, <word>0)
+            requests[found] = <int>max(w_first(sums), <word>0)
+            tokens[found] = max(w_second(sums), <word>0)
             found += 1
         return found
 

@@ -117,12 +117,13 @@ cdef extern from *:
         }
     }
     static inline uint64_t x_long(const unsigned char *p, uint64_t n, uint64_t seed) {
-        unsigned char s[X_SECRET];
+        unsigned char derived[X_SECRET];
+        const unsigned char *s = seed ? derived : x_secret;
         uint64_t sums[8] = {X32_3, X64_1, X64_2, X64_3, X64_4, X32_2, X64_5, X32_1};
-        for (int at = 0; at < X_SECRET; at += 16) {
+        for (int at = 0; seed && at < X_SECRET; at += 16) {
             uint64_t low = x_read64(x_secret + at) + seed, high = x_read64(x_secret + at + 8) - seed;
-            memcpy(s + at, &low, 8);
-            memcpy(s + at + 8, &high, 8);
+            memcpy(derived + at, &low, 8);
+            memcpy(derived + at + 8, &high, 8);
         }
         const unsigned char *last = p + n - X_STRIPE;
         for (; n > X_BLOCK; n -= X_BLOCK, p += X_BLOCK) {

@@ -127,9 +127,9 @@ def matches(pool: Sequence[str]) -> Figures:
     placement.survey()
 
     def ask() -> None:
-        match, of_text = placement.match, PrefixKeys.of_text
+        match, text_keys = placement.match, index.text_keys
         for text in pool:
-            match(index, of_text(text, SALT))
+            match(index, text_keys(text, SALT))
 
     return {"w2_matches_per_s": round(POOL / min(seconds(ask) for _ in range(ROUNDS)))}
 
@@ -154,7 +154,7 @@ def concurrent(pool: Sequence[str]) -> Figures:
         placement.survey()
         for ask, worker, text in share:
             if ask:
-                placement.match(index, PrefixKeys.of_text(text, SALT))
+                placement.match(index, index.text_keys(text, SALT))
             else:
                 index.insert_text(text, SALT, tickets[worker])
 
@@ -193,11 +193,10 @@ def concurrent(pool: Sequence[str]) -> Figures:
 def memory(pool: Sequence[str]) -> Figures:
     """W4: what the pool occupies, in memory the kernel has really given; key text is not kept at all."""
     index, tickets = fresh()
-    before = os.fstat(index.fd).st_blocks * 512
     fill(index, pool, turns(tickets, POOL))
     counts = index.counts()
     return {
-        "w4_resident_bytes_per_10k": os.fstat(index.fd).st_blocks * 512 - before,
+        "w4_resident_bytes_per_10k": os.fstat(index.fd).st_blocks * 512,
         "w4_bytes_per_prompt": round(counts["bytes"] / POOL),
         "w4_entries": counts["entries"],
         "w4_load": round(counts["entries"] / counts["places"], 3),
@@ -216,7 +215,7 @@ def sizes() -> Figures:
         placement.survey()
 
         def match(ids: list[int] = ids, placement: Placement = placement, index: PrefixIndex = index) -> None:
-            placement.match(index, PrefixKeys.of_tokens(ids, BLOCK, SALT))
+            placement.match(index, index.token_keys(ids, BLOCK, SALT))
 
         def insert(ids: list[int] = ids, ticket: int = tickets[0], index: PrefixIndex = index) -> None:
             index.insert(PrefixKeys.of_tokens(ids, BLOCK, SALT), ticket)
@@ -275,7 +274,7 @@ def trace() -> Figures:
             count = len(event) // BLOCK
             workers[worker].store(range(name, name + count), event)
             name += count
-            placement.match(index, PrefixKeys.of_tokens(request, BLOCK, SALT))
+            placement.match(index, index.token_keys(request, BLOCK, SALT))
         took = time.process_time() - began
         blocks = sum((len(event) + len(request)) // BLOCK for _, event, request in steps)
         index.close()
@@ -316,7 +315,7 @@ def decisions() -> Figures:
 
         def decide(index: PrefixIndex = index, placement: Placement = placement) -> int:
             placement.survey()
-            placement.match(index, PrefixKeys.of_tokens(ids, BLOCK, SALT))
+            placement.match(index, index.token_keys(ids, BLOCK, SALT))
             return placement.cheapest(len(ids), 64.0, 0.3, 64, 1.5)[0]
 
         if decide() != workers // 2:

@@ -41,7 +41,7 @@ def test_text_climbs_the_ladder(size, salt):
     keys = PrefixKeys.of_text(text, salt)
     wanted, prefix, at = [], None, 0
     for end in cuts(size):
-        content = xxh3_64(text[at:end], SEED)
+        content = xxh3_64(text[at:end])
         prefix = content if prefix is None else chain_hash(prefix, content)
         wanted.append(prefix ^ salt)
         at = end
@@ -84,7 +84,13 @@ def test_long_prompts_hash_the_same_without_the_gil():
     assert PrefixKeys.of_text("ab" * 20_000).tolist()[:20] == PrefixKeys.of_text("ab" * 20_000).tolist()[:20]
 
 
-@pytest.mark.parametrize("bad", [-1, 2**32, 2**80])
+def test_every_size_of_int_is_read_right():
+    ids = [0, 1, 2**15, 2**30 - 1, 2**30, 2**31, 2**32 - 1, True]
+    data = b"".join(int(value).to_bytes(4, "little") for value in ids)
+    assert PrefixKeys.of_tokens(ids, len(ids)).tolist() == [xxh3_64(data, SEED)]
+
+
+@pytest.mark.parametrize("bad", [-1, -(2**29), 2**32, 2**80])
 def test_what_is_no_token_id_is_refused(bad):
     with pytest.raises((ValueError, OverflowError)):
         PrefixKeys.of_tokens([1, bad], 1)

@@ -1,9 +1,13 @@
 """Control writes, request workers read (spec routing 4.2, 10.3 item 6)."""
 
+import msgspec
 import pytest
 
 from smg._native import region as table
+from smg._native.event_blocks import EventBlocks
+from smg._native.prefix_keys import PrefixKeys
 from smg.core.errors import GatewayError
+from smg.fleet.records import FleetSnapshot
 from smg.fleet.registry import Registry
 from smg.fleet.view import FleetView
 
@@ -200,3 +204,38 @@ class TestView:
         view.failed(worker)
         view.failed(worker)
         assert region.worker_get(worker.slot, table.FAILURES) == 2
+
+
+class TestPrefixIndex:
+    """Workers can be learnt about from the moment they are there, and not a moment longer."""
+
+    KEYS = PrefixKeys.of_tokens(range(64))
+
+    def held(self, region, slot):
+        return region.index.depth(self.KEYS, [slot])
+
+    def test_a_worker_has_a_ticket_as_long_as_it_is_registered(self, registry, region):
+        worker = registry.add(URLS[0])
+        region.index.insert(self.KEYS, region.index.ticket(worker.slot))
+        assert self.held(region, worker.slot) == [4]
+        registry.remove(worker.id)
+        assert region.index.ticket(worker.slot) == 0
+        assert registry.add(URLS[1]).slot == worker.slot
+        assert self.held(region, worker.slot) == [0]
+
+    def test_a_new_control_process_keeps_what_was_sent_and_forgets_what_was_told(self, registry, region):
+        kept, gone = registry.add(URLS[0]), registry.add(URLS[1])
+        registry.publish()
+        for worker in (kept, gone):
+            region.index.insert(self.KEYS, region.index.ticket(worker.slot))
+            told = EventBlocks(region.index, worker.slot, 16)
+            told.store(range(4), range(64))
+            region.index.set_live(worker.slot, 16)
+        # Control dies after it has published that a worker is gone, and before it has told the index.
+        heirs_view = FleetSnapshot(9, [kept], [])
+        region.publish(msgspec.msgpack.encode(heirs_view))
+        Registry(region)
+        assert self.held(region, kept.slot) == [4]
+        assert region.index.depth(self.KEYS, [kept.slot], 1) == [0]
+        assert region.index.live(kept.slot) == 0
+        assert region.index.ticket(gone.slot) == 0

@@ -34,6 +34,11 @@ class FakeFleet:
     def set(self, name: str, status: Status) -> None:
         self.region.worker_set(self.workers[name].slot, 0, STATUS_CODES[status])
 
+    def set_only(self, *names: str) -> None:
+        """These workers are ready and no others."""
+        for name in self.workers:
+            self.set(name, "ready" if name in names else "not_ready")
+
     def snapshot(self) -> FleetSnapshot:
         return self._snapshot
 

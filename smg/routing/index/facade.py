@@ -33,7 +33,7 @@ class Prefixes:
         """
         if query.ids:
             salt = self._salt(query.model, "tokens")
-            keys = PrefixKeys.of_tokens(query.ids, self._block, salt)
+            keys = self._index.token_keys(query.ids, self._block, salt)
             other = candidates.placement.match(self._index, keys)
             seen = {0, self._block}
             while other not in seen:
@@ -42,7 +42,7 @@ class Prefixes:
                 other = candidates.placement.match(self._index, PrefixKeys.of_tokens(query.ids, other, salt), False)
             return keys
         if query.text:
-            keys = PrefixKeys.of_text(query.text, self._salt(query.model, "text"))
+            keys = self._index.text_keys(query.text, self._salt(query.model, "text"))
             candidates.placement.match(self._index, keys)
             return keys
         return None
