@@ -348,7 +348,7 @@ class TestFacts:
     async def test_loads(self, contract, driver, engine):
         engine.script = Script(waiting=4, token_usage=0.25)
         [load] = await driver.loads()
-        assert load == EngineLoad(waiting=4, max_tokens=32768, usage=0.25)
+        assert load == EngineLoad(waiting=4, max_tokens=32768, usage=0.25, max_running=256)
 
     async def test_the_tokenizer_bundle(self, driver):
         chunks = [chunk async for chunk in driver.tokenizer_bundle()]
