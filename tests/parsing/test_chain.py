@@ -288,7 +288,7 @@ def test_a_parser_that_fails_inside_a_call_ends_it_as_incomplete_and_gives_its_t
                 raise RuntimeError("boom")
             return super().feed(text)
 
-    chain = Chain(0, Start(), None, Failing(), mint=lambda: "one")
+    chain = Chain(0, Start(), None, Failing(), mint=lambda name, number: "one")
     events = feed(chain, ["hi [f:{1", "2", "!"]) + chain.finish("stop")
     assert events == [
         TextDelta(0, "hi "),

@@ -146,4 +146,5 @@ async def test_a_stop_string_in_a_call_closes_nothing(tmp_path):
     text = "<tool_call>\n<function=run>\n<parameter=cmd>\nls\n</parameter>\nSTOP</function>\n</tool_call>"
     async with gateway(tmp_path, Script.text(text), tool_call_parser="qwen_xml") as client:
         _, _, calls, reason = await ask(client, stop=["STOP"])
-    assert (calls, reason) == ([("run", '{"cmd": "ls"')], "tool_calls")
+    # Not tool_calls: nobody may run a call whose arguments are cut off.
+    assert (calls, reason) == ([("run", '{"cmd": "ls"')], "stop")
