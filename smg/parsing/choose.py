@@ -30,8 +30,11 @@ class Parsers(msgspec.Struct, frozen=True):
         not forbidden (case OA-09).
         """
         start = msgspec.structs.replace(start, parallel=request.tool_choice.parallel, unknown_tools=self.unknown_tools)
-        reasoning = self.reasoning.factory if request.separate_reasoning else None
-        tools = self.tools.factory if request.tools and request.tool_choice.mode != "none" else None
+        callable_ = bool(request.tools) and request.tool_choice.mode != "none"
+        reasoning = self.reasoning.factory if request.separate_reasoning else self.reasoning.together
+        tools = self.tools.factory if callable_ else None
+        if not callable_:
+            start = msgspec.structs.replace(start, tools=())
         return Chain(
             choice,
             start,

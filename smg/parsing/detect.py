@@ -31,6 +31,7 @@ class Evidence(msgspec.Struct, frozen=True):
 _GLM_NAME_LINE = r"<tool_call>(?:\{[^}]*\}+|'[^']*'|[^<>\s])*\s*(?:\\n|\n)\s*(?:\{[^}]*\})?\s*<arg_key>"
 
 ROWS: tuple[Evidence, ...] = (
+    Evidence("gpt_oss", "gpt_oss", ("<|start|>assistant<|channel|>",), token="<|constrain|>"),
     Evidence("glm45", "iquest", ("<|iquest_assistant|>",)),
     Evidence("apertus", "apertus", ("<|tools_prefix|>",), token="<|inner_prefix|>"),
     Evidence("gemma4", "gemma4", ("<|channel>",)),

@@ -13,7 +13,8 @@ class Format(msgspec.Struct, frozen=True):
     """A row: ``factory`` None means that nothing is parsed.
 
     ``patterns`` are parts of model names, in lower case. ``aliases`` are further names that settings may use. ``mint``
-    makes the ids of calls (tool formats only).
+    makes the ids of calls (tool formats only). ``together`` is for formats whose one parser reads reasoning, answer and
+    calls (a reasoning row): the parser for clients who do not want reasoning apart, since it is never left out.
     """
 
     name: str
@@ -21,3 +22,4 @@ class Format(msgspec.Struct, frozen=True):
     patterns: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     mint: Mint = call_ids.default
+    together: ParserFactory | None = None

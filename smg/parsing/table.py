@@ -7,6 +7,7 @@ rows the one with the longest pattern counts.
 from smg.parsing import call_ids
 from smg.parsing.engine.machine import factory as machine
 from smg.parsing.format import PASSTHROUGH, Format
+from smg.parsing.harmony import Harmony, Together
 from smg.parsing.reasoning import families as think
 from smg.parsing.reasoning.append import Append
 from smg.parsing.reasoning.delimiters import factory
@@ -15,6 +16,7 @@ from smg.parsing.reasoning.kimi_k3 import KimiK3
 from smg.parsing.tools import json_forms, named_forms, python_forms, xml_forms
 
 REASONING: tuple[Format, ...] = (
+    Format("gpt_oss", Harmony, ("gpt-oss", "gpt_oss"), ("harmony", "openai_gptoss"), together=Together),
     Format("deepseek_r1", factory(think.INSIDE), ("deepseek-r1", "qwq"), ("olmo3",)),
     Format(
         "deepseek_v31",
@@ -70,6 +72,8 @@ REASONING: tuple[Format, ...] = (
 )
 
 TOOLS: tuple[Format, ...] = (
+    # The reasoning row's parser reads the calls too.
+    Format("gpt_oss", None, ("gpt-oss", "gpt_oss"), ("harmony", "openai")),
     Format(
         "json",
         machine(json_forms.JSON),

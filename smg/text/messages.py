@@ -41,6 +41,9 @@ def _message(message: Message, forms: Forms, path: str) -> dict[str, Any]:
     reasoning = reasoning_text(message)
     if reasoning:
         out["reasoning_content"] = reasoning
+        if message.tool_calls and not out["content"]:
+            # Harmony's name for it. Its templates take it beside calls only, and not together with content.
+            out["thinking"] = reasoning
     if message.tool_calls:
         out["tool_calls"] = [
             _call(call, forms.calls, f"{path}.tool_calls[{index}].function.arguments")

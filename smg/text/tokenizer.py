@@ -26,6 +26,8 @@ _GUESSES = {
     "pad_token": ("<pad>", "<PAD>", "[PAD]"),
 }
 
+_HARMONY_ENDS = ("<|return|>", "<|call|>")
+
 # A batch of the library is one text here: a pool of threads per process would only wait for it.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -158,6 +160,9 @@ class Tokenizer:
             if value is None and isinstance(nested, dict):
                 value = nested.get("eos_token_id")
             found.update(item for item in (value if isinstance(value, list) else [value]) if type(item) is int)
+        if self.token_id("<|constrain|>") is not None:
+            # Harmony's messages to a tool or to the user end the turn, whether or not the configuration says so.
+            found.update(token for text in _HARMONY_ENDS if (token := self.token_id(text)) is not None)
         if not found and self.specials.eos is not None:
             token = self.token_id(self.specials.eos)
             found.update(() if token is None else (token,))

@@ -12,6 +12,13 @@ OUTSIDE = Start(prompt_tail="<|im_start|>assistant\n")
 # (format, start, text, reasoning, content)
 CASES = [
     ("base", OUTSIDE, "<think>r</think> c", "r", " c"),
+    (
+        "gpt_oss",
+        Start(prompt_tail="<|start|>assistant"),
+        "<|channel|>analysis<|message|>r<|end|><|start|>assistant<|channel|>final<|message|>c",
+        "r",
+        "c",
+    ),
     ("deepseek_r1", Start(), "r</think>c", "r", "c"),
     ("deepseek_r1", Start(), "<think>r</think>c", "r", "c"),
     ("deepseek_v31", OUTSIDE, "</think>c", "", "c"),

@@ -361,3 +361,15 @@ def test_a_continued_message_is_shielded(tokenizer):
 def test_what_cannot_be_continued_is_refused(tokenizer, last, fields, param):
     error = refused(lambda: continued(tokenizer, CHATML, last, **fields))
     assert (error.status, error.param) == (400, param)
+
+
+def test_reasoning_beside_calls_has_harmonys_name_too(prompt_of):
+    template = "{% for m in messages %}{{ m.thinking if m.thinking is defined else '-' }};{% endfor %}"
+    call = ToolCall("c1", "run", "{}")
+    messages = [
+        Message("user", "x"),
+        Message("assistant", "", tool_calls=[call], reasoning="why"),
+        Message("assistant", "I look.", tool_calls=[call], reasoning="why"),
+        Message("assistant", "done", reasoning="why"),
+    ]
+    assert prompt_of(template, messages) == "-;why;-;-;"
