@@ -147,9 +147,7 @@ class Generation:
     def _open(self, model: ModelRecord, text: TextModel, prepared: Prepared, stops: Stops) -> None:
         """Open the rows and parsers of all choices."""
         request = self._request
-        parsers = choose(
-            self._services.settings.model, model.id, text.source.default, text.tokenizer.token_id
-        )
+        parsers = choose(self._services.settings.model, model.id, text.source.default, text.tokenizer.token_id)
         start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, request.tools)
         for index in range(request.n):
             chain = parsers.chain(request, index, start)
