@@ -115,7 +115,7 @@ def arguments(text):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data(), generator=st.randoms(use_true_random=False))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_random_calls_are_read_as_they_were_written(family, data, generator):
     # Gemma's quotes have no escape, but nothing else does either inside them.
     values = _PLAIN if family in _UNQUOTED else _TEXTS
