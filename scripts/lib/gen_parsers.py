@@ -1,0 +1,82 @@
+"""Writes docs/parsers.md from the table of formats and the cases of their tests. Run by scripts/gen-parsers."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.parsing.report import Figures, figures
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "parsers.md"
+
+INTRODUCTION = """\
+# Reasoning and tool-call formats
+
+Models write their reasoning and their tool calls into the text, each family in its own way. The gateway takes them out
+again: reasoning becomes `reasoning_content`, calls become `tool_calls`, and what is left is the content.
+
+## Which format a model uses
+
+1. The one that `--reasoning-parser` and `--tool-call-parser` name, by a name or another name of the tables below.
+2. The one that the model's chat template and vocabulary show.
+3. The one for the model's name.
+4. None: all text is content.
+
+Calls are looked for when the request offers tools and its `tool_choice` is not `none`; the model is then shown the
+tools, but whatever it writes stays text.
+
+## What can be relied on
+
+* An answer is the same whether it is streamed or not, and wherever the engine's messages cut the text.
+* Nothing is lost: what is neither reasoning nor a call is content. Markers without a call come back as they were.
+* A call's name comes whole and before its arguments; arguments are sent while the model writes them, and joined they
+  are one JSON object. Numbers keep all their digits.
+* Where a format writes values without types, the tool's schema gives them their type.
+* When the output is cut inside a call, the arguments are cut too: nothing is closed for the model, and the finish
+  reason stays `length`.
+* With `parallel_tool_calls: false` only the first call counts; further ones are neither calls nor text.
+* A call of a tool that the request does not offer is passed on if the model marked it as a call, and is text if the
+  format has no markers. `--unknown-tool-policy` makes it a call, nothing or text in all formats.
+* Limits: 256 calls in an answer, 16 MiB of arguments in a call, 128 levels of nesting. What goes beyond is text.
+"""
+
+COLUMNS = (
+    "| name | other names | model names | cases | splits tried | differences |\n| --- | --- | --- | --- | --- | --- |\n"
+)
+
+
+def line(one: Figures) -> str:
+    """A format's row of the page."""
+    names = ", ".join(f"`{name}`" for name in one.row.aliases)
+    models = ", ".join(f"`{pattern}`" for pattern in one.row.patterns)
+    return f"| `{one.row.name}` | {names} | {models} | {one.cases} | {one.splits} | {one.differences} |\n"
+
+
+def page(run: bool = True) -> str:
+    """The whole page; without ``run`` the differences are taken to be none."""
+    reasoning, tools = figures(run)
+    return (
+        f"{INTRODUCTION}\n## Tests\n\n"
+        "Each format's cases are texts as its models write them, cut in every way that matters (`tests/splits.py`). A\n"
+        "difference would be a message that depends on how its text was cut. This page is generated\n"
+        "(`scripts/gen-parsers`).\n"
+        f"\n### Reasoning\n\n{COLUMNS}{''.join(map(line, reasoning))}"
+        f"\n### Tool calls\n\n{COLUMNS}{''.join(map(line, tools))}"
+    )
+
+
+def main() -> int:
+    own = argparse.ArgumentParser(description=__doc__)
+    own.add_argument("--check", action="store_true", help="write nothing; status 1 when the page is not current")
+    check = own.parse_args().check
+    made = page()
+    if check:
+        current = PAGE.exists() and PAGE.read_text("utf-8") == made
+        if not current:
+            print(f"{PAGE.name} is not current: run scripts/gen-parsers", file=sys.stderr)
+        return 0 if current else 1
+    PAGE.write_text(made, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

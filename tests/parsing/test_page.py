@@ -1,0 +1,17 @@
+"""docs/parsers.md says what the tests try."""
+
+import importlib.util
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_page_is_current():
+    """When this fails: scripts/gen-parsers."""
+    path = ROOT / "scripts" / "lib" / "gen_parsers.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.page(run=False) == (ROOT / "docs" / "parsers.md").read_text("utf-8")
