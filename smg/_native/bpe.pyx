@@ -77,7 +77,7 @@ cdef inline int32_t _whole(const Tables *tables, uint64_t hash, const uint8_t *d
 
 cdef inline Known *_find(Work *work, uint64_t hash, const uint8_t *data, int64_t size, bint *found) noexcept nogil:
     """Return the place of a word, or the one where it belongs; within ``PROBES`` places of its hash."""
-    cdef uint64_t step
+    cdef int step
     cdef Known *place
     found[0] = False
     for step in range(PROBES):
@@ -149,10 +149,10 @@ cdef int _word(const Tables *tables, const uint8_t *data, int64_t size, Work *wo
 
 cdef int _stretch(const Tables *tables, const uint8_t *data, int64_t at, int64_t end, Work *work) noexcept nogil:
     """Append the ids of text without added tokens; -1 when there is no memory."""
-    cdef int64_t start
+    cdef int64_t start, bound = 0
     while at < end:
         start = at
-        at = next_word(&tables.splitter, data, start, end)
+        at = next_word(&tables.splitter, data, start, end, &bound)
         if _word(tables, data + start, at - start, work) < 0:
             return -1
     return 0

@@ -28,11 +28,15 @@ cdef enum SplitKind:
     O200K = 3
     TEKKEN = 4  # O200K without contractions
     DEEPSEEK3 = 5
+    GPT2_DIGITS = 6  # numbers cut out one by one first
 
 cdef struct Splitter:
     const uint8_t *classes
     int kind
     int digits  # longest run of numbers in one word; 0: any
 
-cdef int64_t next_word(const Splitter *splitter, const uint8_t *data, int64_t at, int64_t end) noexcept nogil
+# ``bound`` is the caller's, one per stretch of text and 0 at first: where words may reach that are cut in several steps.
+cdef int64_t next_word(
+    const Splitter *splitter, const uint8_t *data, int64_t at, int64_t end, int64_t *bound
+) noexcept nogil
 cdef int survey(const uint8_t *classes, const uint8_t *data, int64_t size) noexcept nogil

@@ -213,13 +213,13 @@ cdef inline bint _ascii_letter(uint8_t byte) noexcept nogil:
     return c"a" <= (byte | 0x20) <= c"z"
 
 
-cdef int64_t _deepseek_bound(const Splitter *s, const uint8_t *data, int64_t at, int64_t end) noexcept nogil:
-    """Return where the stretch without numbers and East Asian characters ends that begins at ``at``."""
+cdef int64_t _bound(const Splitter *s, const uint8_t *data, int64_t at, int64_t end, bint east_asian) noexcept nogil:
+    """Return where the stretch without numbers (and East Asian characters) ends that begins at ``at``."""
     cdef uint32_t char
     cdef int size
     while at < end:
         char = _char(data, at, &size)
-        if _east_asian(char) or s.classes[char] & 15 == NUMBER:
+        if s.classes[char] & 15 == NUMBER or (east_asian and _east_asian(char)):
             break
         at += size
     return at
@@ -246,9 +246,9 @@ cdef int64_t _deepseek_match(const Splitter *s, const uint8_t *data, int64_t at,
     return _blanks(s, data, at, end, True) if kind & IS_SPACE else at
 
 
-cdef int64_t _deepseek(const Splitter *s, const uint8_t *data, int64_t at, int64_t end) noexcept nogil:
+cdef int64_t _deepseek(const Splitter *s, const uint8_t *data, int64_t at, int64_t end, int64_t *bound) noexcept nogil:
     """Numbers and East Asian runs are cut out first; what matches nothing is a word up to the next match."""
-    cdef int64_t here = at, bound
+    cdef int64_t here = at
     cdef int size
     if _bit(s, data, at, end, &size) & IS_NUMBER:
         return _digits(s, data, at, end)
@@ -256,17 +256,31 @@ cdef int64_t _deepseek(const Splitter *s, const uint8_t *data, int64_t at, int64
         here += size
     if here > at:
         return here
-    bound = _deepseek_bound(s, data, at, end)
-    here = _deepseek_match(s, data, at, bound)
+    if bound[0] <= at:
+        bound[0] = _bound(s, data, at, end, True)
+    here = _deepseek_match(s, data, at, bound[0])
     if here > at:
         return here
-    while here < bound and _deepseek_match(s, data, here, bound) == here:
+    while here < bound[0] and _deepseek_match(s, data, here, bound[0]) == here:
         _char(data, here, &size)
         here += size
     return here
 
 
-cdef int64_t next_word(const Splitter *splitter, const uint8_t *data, int64_t at, int64_t end) noexcept nogil:
+cdef int64_t _gpt2_digits(
+    const Splitter *s, const uint8_t *data, int64_t at, int64_t end, int64_t *bound
+) noexcept nogil:
+    cdef int size
+    if _bit(s, data, at, end, &size) & IS_NUMBER:
+        return _digits(s, data, at, end)
+    if bound[0] <= at:
+        bound[0] = _bound(s, data, at, end, False)
+    return _gpt2(s, data, at, bound[0])
+
+
+cdef int64_t next_word(
+    const Splitter *splitter, const uint8_t *data, int64_t at, int64_t end, int64_t *bound
+) noexcept nogil:
     """Return where the word that begins at ``at`` < ``end`` ends."""
     if splitter.kind == CL100K:
         return _cl100k(splitter, data, at, end, IS_LETTER)
@@ -277,7 +291,9 @@ cdef int64_t next_word(const Splitter *splitter, const uint8_t *data, int64_t at
     if splitter.kind == TEKKEN:
         return _o200k(splitter, data, at, end, False)
     if splitter.kind == DEEPSEEK3:
-        return _deepseek(splitter, data, at, end)
+        return _deepseek(splitter, data, at, end, bound)
+    if splitter.kind == GPT2_DIGITS:
+        return _gpt2_digits(splitter, data, at, end, bound)
     return _gpt2(splitter, data, at, end)
 
 
@@ -298,7 +314,7 @@ def words(bytes classes not None, int kind, int digits, str text not None):
     """Return the words of ``text``."""
     cdef bytes data = text.encode()
     cdef Splitter splitter
-    cdef int64_t at = 0, end = PyBytes_GET_SIZE(data), start
+    cdef int64_t at = 0, end = PyBytes_GET_SIZE(data), start, bound = 0
     if PyBytes_GET_SIZE(classes) != 0x110000:
         raise ValueError("classes must have one byte per code point")
     splitter.classes = <const uint8_t *>PyBytes_AS_STRING(classes)
@@ -307,6 +323,6 @@ def words(bytes classes not None, int kind, int digits, str text not None):
     out = []
     while at < end:
         start = at
-        at = next_word(&splitter, <const uint8_t *>PyBytes_AS_STRING(data), start, end)
+        at = next_word(&splitter, <const uint8_t *>PyBytes_AS_STRING(data), start, end, &bound)
         out.append(data[start:at].decode())
     return out

@@ -70,7 +70,7 @@ def test_each_character_among_others(expressions, kind, digits):
         assert words(classes(), kind, digits, text) == of_the_library(expressions, text), start
 
 
-@given(text=st.text(max_size=60), kind=st.integers(0, 5), digits=st.integers(0, 3))
+@given(text=st.text(max_size=60), kind=st.integers(0, 6), digits=st.integers(0, 3))
 def test_words_are_the_whole_text(text, kind, digits):
     text = text.encode("utf-8", "replace").decode()
     assert "".join(words(classes(), kind, digits, text)) == text
@@ -84,3 +84,10 @@ def test_wrong_table_is_refused():
 def test_surrogates_are_refused():
     with pytest.raises(UnicodeEncodeError):
         words(classes(), 0, 0, "\ud800")
+
+
+@pytest.mark.parametrize(("expressions", "kind", "digits"), KINDS)
+def test_long_texts_take_no_quadratic_time(expressions, kind, digits):
+    # A megabyte of words without a number: looking for the next number at each word would take minutes.
+    text = "some words. " * 90_000
+    assert len(words(classes(), kind, digits, text)) == 270_001

@@ -7,7 +7,7 @@ import msgspec
 
 from smg.engine_server import splits
 
-GPT2, CL100K, CL100K_MARKS, O200K, TEKKEN, DEEPSEEK3 = range(6)
+GPT2, CL100K, CL100K_MARKS, O200K, TEKKEN, DEEPSEEK3, GPT2_DIGITS = range(7)
 
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -41,6 +41,7 @@ SPLITS: dict[tuple[str, ...], tuple[int, int]] = {
     (_cased(_SHORT, r"\p{N}{1,3}"),): (O200K, 3),
     (_cased("", r"\p{N}"),): (TEKKEN, 1),
     _DEEPSEEK3: (DEEPSEEK3, 3),
+    (r"\p{N}", _GPT2): (GPT2_DIGITS, 1),
 }
 
 
@@ -148,6 +149,8 @@ def _split(told: Mapping[str, Any] | None) -> tuple[int, int]:
 
 
 def _expression(cut: Mapping[str, Any]) -> str:
+    if cut.get("type") == "Digits" and cut.get("individual_digits"):
+        return r"\p{N}"
     pattern = cut.get("pattern")
     if cut.get("type") != "Split" or cut.get("behavior") != "Isolated" or cut.get("invert"):
         raise NotByteBpe(f"a step {cut.get('type')} of the pre-tokenizer")
