@@ -302,6 +302,16 @@ class AdmissionSettings(_Group, frozen=True):
     queue_timeout_secs: Annotated[
         float, option("--queue-timeout-secs", "Longest wait in the queue; after it 503 is answered.", gt=0)
     ] = 60.0
+    rate_limit_tokens_per_second: Annotated[
+        int,
+        option(
+            "--rate-limit-tokens-per-second",
+            "Generations that may start per second over all worker processes, after a burst of as many; more have to "
+            "wait in the queue. Tokens are those of a token bucket, one for a generation. 0: no limit.",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = 0
 
 
 class SecuritySettings(_Group, frozen=True):
