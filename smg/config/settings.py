@@ -103,8 +103,9 @@ class FleetSettings(_Group, frozen=True):
         int,
         option(
             "--grpc-max-message-size",
-            "Largest message sent to an engine, in bytes; a request that needs a larger one is answered with 413.",
+            "Largest message to or from an engine, in bytes; a request that needs a larger one is answered with 413.",
             ge=1 << 20,
+            le=(1 << 31) - 1,
         ),
     ] = 256 << 20
     max_workers: Annotated[int, option("--max-workers", "Slots for engines in the shared region.", ge=1, le=65536)] = (

@@ -14,7 +14,6 @@ from smg.core.errors import GatewayError
 from smg.routing.waiting import Tickets, WaitingLine, queue_full
 from smg.telemetry.metrics import Metrics
 
-
 _SECOND = 1_000_000_000  # nanoseconds
 
 
