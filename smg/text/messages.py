@@ -40,7 +40,8 @@ def _message(message: Message, forms: Forms, path: str) -> dict[str, Any]:
         out["name"] = message.name
     reasoning = reasoning_text(message)
     if reasoning:
-        out["reasoning_content"] = reasoning
+        # All names that templates read it by.
+        out |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), reasoning)
     if message.tool_calls:
         out["tool_calls"] = [
             _call(call, forms.calls, f"{path}.tool_calls[{index}].function.arguments")
