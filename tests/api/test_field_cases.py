@@ -201,7 +201,11 @@ def tokens_counted(gateway) -> dict[bytes, int]:
 class TestHalfAnEmoji:
     BODIES = (
         (CHAT, '{"model":"mock","messages":[{"role":"user","content":"x \\ud83d"}]%s}', "messages[0].content"),
-        (CHAT, '{"model":"mock","messages":[{"role":"user","content":[{"type":"text","text":"\\ude00"}]}]%s}', "messages"),
+        (
+            CHAT,
+            '{"model":"mock","messages":[{"role":"user","content":[{"type":"text","text":"\\ude00"}]}]%s}',
+            "messages",
+        ),
         (COMPLETIONS, '{"model":"mock","prompt":"\\udcf0"%s}', "prompt"),
         (COMPLETIONS, '{"model":"mock","prompt":["ok","\\udcf0"]%s}', "prompt"),
         ("/v1/tokenize", '{"model":"mock","prompt":"\\udcf0"%s}', "prompt"),

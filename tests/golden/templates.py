@@ -97,13 +97,25 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
     "user": {"messages": [user()]},
     "system": {"messages": [system(), user()]},
     "turns": {"messages": [system(), user("One?"), assistant("1"), user("Two?"), assistant("2"), user("Three?")]},
-    "texts": {"messages": [system("  Ærøskøbing 😀 "), user("a <b> & 'c' \"d\"\n\n\tindented  "), assistant("{{ x }}"), user()]},
+    "texts": {
+        "messages": [
+            system("  Ærøskøbing 😀 "),
+            user("a <b> & 'c' \"d\"\n\n\tindented  "),
+            assistant("{{ x }}"),
+            user(),
+        ]
+    },
     "tools": {"messages": [system(), user("Weather in Oslo?")], "tools": TOOLS},
     "tools without system": {"messages": [user("Weather in Oslo?")], "tools": TOOLS},
     "result": {"messages": [system(), *_ASKED], "tools": TOOLS},
     "answered": {"messages": [*_ASKED, assistant("15 degrees."), user("And Bergen?")], "tools": TOOLS},
     "two calls": {
-        "messages": [user(), assistant(None, tool_calls=[call(1), call(2, "ping", "{}")]), result(1), result(2, "pong")],
+        "messages": [
+            user(),
+            assistant(None, tool_calls=[call(1), call(2, "ping", "{}")]),
+            result(1),
+            result(2, "pong"),
+        ],
         "tools": TOOLS,
     },
     "call with text": {
@@ -142,7 +154,9 @@ def expected(source: str, body: dict[str, Any], special: dict[str, str]) -> str 
         prompt = _rendered(source, messages, body, special)
         if prompt is None or printed.search(prompt) or ("None" in prompt and "None" not in source):
             continue
-        if all(text in prompt for message in messages if isinstance(message["content"], list) for text in _texts(message)):
+        if all(
+            text in prompt for message in messages if isinstance(message["content"], list) for text in _texts(message)
+        ):
             return prompt
     return None
 

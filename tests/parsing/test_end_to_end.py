@@ -120,7 +120,9 @@ async def test_OA_02_a_stream_that_breaks_off_invents_no_reason(tmp_path, text):
     async with gateway(tmp_path, script, tool_call_parser="qwen3_coder") as client:
         reasons = []
         with pytest.raises(openai.APIError) as caught:
-            async for chunk in await client.chat.completions.create(model="mock", messages=HI, tools=TOOLS, stream=True):
+            async for chunk in await client.chat.completions.create(
+                model="mock", messages=HI, tools=TOOLS, stream=True
+            ):
                 reasons += [choice.finish_reason for choice in chunk.choices]
         assert caught.value.code == "worker_stream_failed"
         assert set(reasons) == {None}
