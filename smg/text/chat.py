@@ -1,6 +1,5 @@
 """Chat: one chat template with all that is known about it, and the way from a request to a prompt."""
 
-import os
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -85,8 +84,9 @@ class Chat:
             return None
         shown, cut, _ = whole.rpartition(_CUT)
         systems = [messages.content_text(turn, "messages") for turn in turns if turn.role == "system"]
-        own = reveal(shown[len(os.path.commonprefix([opened, shown])) :])
-        if not cut or reasoning.strip() not in own or any(one.strip() not in reveal(shown) for one in systems):
+        before = reveal(shown)
+        lost = bool(reasoning) and before.count(reasoning.strip()) <= reveal(opened).count(reasoning.strip())
+        if not cut or lost or any(system.strip() not in before for system in systems):
             return None
         for form in (text, text.lstrip()):
             shielded = self._tokenizer.shield.protect_text(form)

@@ -46,8 +46,27 @@ def test_ids_are_those_of_llama_cpp(model, tokenizer, text):
     assert tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
+# Bytes the vocabulary has no token for, so that nobody can spell them.
+MISSING = "\x04\x06\x13\x14\x16\x1d"
+
+
+def test_a_character_without_a_token_is_left_out_before_merging_by_us_and_after_it_by_llama_cpp(model, tokenizer):
+    """The library drops it from the word first, as when the model was trained; then its neighbours may merge."""
+    alone, space, both = tokenizer.token_to_id("!"), tokenizer.token_to_id("Ġ"), tokenizer.token_to_id("Ġ!")
+    for character in MISSING:
+        assert tokenizer.encode(character).ids == model.tokenize(character) == []
+        text = f"! {character}!"
+        assert tokenizer.encode(text).ids == tokenizer.encode("! !").ids == [alone, both]
+        assert model.tokenize(text) == [alone, space, alone]
+
+
+def test_no_other_byte_is_without_a_token(tokenizer):
+    others = [chr(code) for code in range(1, 0x80) if chr(code) not in MISSING] + ["ÿ", "߿", "￿", "\U0010ffff"]
+    assert all(tokenizer.encode(character).ids for character in others)
+
+
 @settings(max_examples=300, deadline=None)
-@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0" + MISSING)))
 def test_ids_are_those_of_llama_cpp_for_any_text(model, tokenizer, text):
     assert tokenizer.encode(text).ids == model.tokenize(text)
 

@@ -119,11 +119,15 @@ async def test_OA_02_a_stream_that_breaks_off_invents_no_reason(tmp_path, text):
     script = msgspec.structs.replace(script, faults=(Fault(kind="eof", after_chunks=len(script.tokens)),))
     async with gateway(tmp_path, script, tool_call_parser="qwen3_coder") as client:
         reasons = []
-        with pytest.raises(openai.APIError) as caught:
+
+        async def read() -> None:
             async for chunk in await client.chat.completions.create(
                 model="mock", messages=HI, tools=TOOLS, stream=True
             ):
-                reasons += [choice.finish_reason for choice in chunk.choices]
+                reasons.extend(choice.finish_reason for choice in chunk.choices)
+
+        with pytest.raises(openai.APIError) as caught:
+            await read()
         assert caught.value.code == "worker_stream_failed"
         assert set(reasons) == {None}
 

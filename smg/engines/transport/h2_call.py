@@ -42,8 +42,8 @@ class Carrier(Protocol):
 class H2Call(Generic[Item]):
     """A ``Call`` (items are bytes) or a ``TokenCall`` (``tokens``: bytes and Tokens).
 
-    ``timeout`` is in seconds, ``largest`` the size limit of a message in bytes. Dispatched by ``start``, again on another
-    connection when the first never opened it.
+    ``timeout`` is in seconds, ``largest`` the size limit of a message in bytes. Dispatched by ``start``, again on
+    another connection when the first never opened it.
     """
 
     def __init__(self, headers: bytes, message: bytes, timeout: float | None, *, tokens: bool, largest: int) -> None:
