@@ -16,23 +16,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from smg._native.small_int cimport small_int
 from smg._native.xxh3 cimport xxh3_64
-
-cdef extern from *:
-    """
-    /* An int that fits a machine word, as nearly every token id does: without a call. */
-    static inline int small_int(PyObject *value, long long *out) {
-    #if PY_VERSION_HEX >= 0x030C0000
-        if (!PyLong_CheckExact(value) || !PyUnstable_Long_IsCompact((PyLongObject *)value)) return 0;
-        *out = (long long)PyUnstable_Long_CompactValue((PyLongObject *)value);
-    #else
-        if (!PyLong_CheckExact(value) || (size_t)Py_SIZE(value) > 1) return 0;
-        *out = Py_SIZE(value) ? (long long)((PyLongObject *)value)->ob_digit[0] : 0;
-    #endif
-        return 1;
-    }
-    """
-    bint small_int(PyObject *value, long long *out)
 
 cdef extern from "Python.h":
     # Borrowed, and without a reference of our own: nothing else runs meanwhile.

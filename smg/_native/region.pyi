@@ -103,6 +103,13 @@ class Region:
     def waiting_head(self) -> int:
         """Lowest ticket that any process shows; 0 when nobody waits."""
 
+    # one token bucket for all processes: ``burst`` tokens, and one more every ``interval`` nanoseconds
+    def rate_wait(self, now: int, interval: int, burst: int) -> int:
+        """Nanoseconds until there is a token, at the monotonic time ``now`` (nanoseconds); 0: there is one."""
+
+    def rate_take(self, now: int, interval: int, burst: int) -> int:
+        """Take a token if ``rate_wait`` is 0; returns what that was."""
+
     # worker slots
     def worker_get(self, slot: int, field: int) -> int: ...
     def worker_set(self, slot: int, field: int, value: int) -> None: ...

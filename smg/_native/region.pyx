@@ -44,6 +44,9 @@ cdef extern from *:
         word free_tag = 0;
         return __atomic_compare_exchange_n(p, &free_tag, (word)1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
+    static inline int w_swap(word *p, word before, word after) {
+        return __atomic_compare_exchange_n(p, &before, after, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    }
     /* A request count and a token count side by side, each of them whole: one load and one addition for both. */
     typedef word pair __attribute__((vector_size(16), may_alias));
     static inline pair w_pair(const word *p) { return *(const volatile pair *)p; }
@@ -64,6 +67,7 @@ cdef extern from *:
     word w_add(word *p, word v) nogil
     word w_add_total(word *p, word v) nogil
     bint w_claim(word *p) nogil
+    bint w_swap(word *p, word before, word after) nogil
     ctypedef struct pair:
         pass
     pair w_pair(const word *p) nogil
@@ -123,6 +127,7 @@ cdef enum:
     _H_SNAPSHOT_VERSION = 8
     _H_DRAINING = 9
     _H_TICKETS = 10
+    _H_RATE = 11  # when the tokens taken from the bucket are all made up for
 
 # Words of a process row and of a snapshot buffer's head.
 cdef enum:
@@ -134,6 +139,11 @@ cdef enum:
     _B_SEQUENCE = 0
     _B_VERSION = 1
     _B_LENGTH = 2
+
+
+cdef inline word _rate_wait(word paid, word now, word interval, word burst) noexcept nogil:
+    """How long until one more token leaves the bucket at most ``burst`` behind."""
+    return max(<word>0, max(paid, now) + interval - now - burst * interval)
 
 
 cdef inline word _padded(word words) noexcept nogil:
@@ -468,6 +478,22 @@ cdef class Region:
             if ticket and (head == 0 or ticket < head):
                 head = ticket
         return head
+
+    # rate
+
+    def rate_wait(self, word now, word interval, word burst):
+        self._open()
+        return _rate_wait(w_load_total(self._base + _H_RATE), now, interval, burst)
+
+    def rate_take(self, word now, word interval, word burst):
+        self._open()
+        cdef word *place = self._base + _H_RATE
+        cdef word before, wait
+        while True:
+            before = w_load_total(place)
+            wait = _rate_wait(before, now, interval, burst)
+            if wait > 0 or w_swap(place, before, max(before, now) + interval):
+                return wait
 
     # worker slots
 

@@ -103,8 +103,9 @@ class FleetSettings(_Group, frozen=True):
         int,
         option(
             "--grpc-max-message-size",
-            "Largest message sent to an engine, in bytes; a request that needs a larger one is answered with 413.",
+            "Largest message to or from an engine, in bytes; a request that needs a larger one is answered with 413.",
             ge=1 << 20,
+            le=(1 << 31) - 1,
         ),
     ] = 256 << 20
     max_workers: Annotated[int, option("--max-workers", "Slots for engines in the shared region.", ge=1, le=65536)] = (
@@ -302,6 +303,16 @@ class AdmissionSettings(_Group, frozen=True):
     queue_timeout_secs: Annotated[
         float, option("--queue-timeout-secs", "Longest wait in the queue; after it 503 is answered.", gt=0)
     ] = 60.0
+    rate_limit_tokens_per_second: Annotated[
+        int,
+        option(
+            "--rate-limit-tokens-per-second",
+            "Generations that may start per second over all worker processes, after a burst of as many; more have to "
+            "wait in the queue. Tokens are those of a token bucket, one for a generation. 0: no limit.",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = 0
 
 
 class SecuritySettings(_Group, frozen=True):

@@ -54,7 +54,12 @@ class Source(Protocol):
     """
 
     async def next(self) -> list[TokenBatch]:
-        """Return everything that has arrived (at least one batch), or [] after the last choice's end.
+        """Return everything that has arrived (at least one batch), or [] at the clean end.
+
+        What is clean is the contract's to say (field case OA-02). One that closes each choice with a message of its own
+        (all gRPC contracts: Complete, whose reason may be missing) has broken off when its stream ends without them,
+        whatever the status. One that has no such message ends with the stream: choices that were not closed by then
+        stopped by themselves.
 
         Raises:
             GatewayError: ``worker_stream_failed`` and kin; ``worker_fault`` tells whether the engine is to blame.

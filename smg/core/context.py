@@ -20,12 +20,16 @@ ANONYMOUS = Principal()
 
 
 class TraceParent(msgspec.Struct, frozen=True):
-    """W3C Trace Context: ``trace_id`` 32, ``span_id`` 16, ``flags`` 2 lower-case hex digits; ``state`` verbatim."""
+    """W3C Trace Context: ``trace_id`` 32, ``span_id`` 16, ``flags`` 2 lower-case hex digits; ``state`` verbatim.
+
+    ``span_id`` is the one to name as the parent of what follows; ``parent`` is the caller's, empty when there is none.
+    """
 
     trace_id: str
     span_id: str
     flags: str = "01"
     state: str = ""
+    parent: str = ""
 
     def header(self) -> str:
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"

@@ -51,6 +51,11 @@ def dispatch_id(request: str, attempt: int) -> str:
     return f"{request}-{attempt}-{uuid7().hex[-16:]}"
 
 
+def span_id() -> str:
+    """Mint the id of a span of ours: 16 hex digits, not all zero (W3C Trace Context)."""
+    return f"{int.from_bytes(os.urandom(8), 'big') or 1:016x}"
+
+
 def tool_call_id() -> str:
     """Default id of a tool call: ``call_`` and 24 hex digits, all random (spec parsers 12)."""
     return "call_" + os.urandom(12).hex()

@@ -43,8 +43,7 @@ class ContractAdapter:
 
     def embed(self, request_id: str, ids: Sequence[int]) -> bytes:
         self.require("embed")
-        tokenized = protobuf.tokenized(self.pb.TokenizedInput, ids)
-        return protobuf.encode(self.pb.EmbedRequest(request_id=request_id, tokenized=tokenized))
+        return protobuf.encode_with_ids(self.pb.EmbedRequest(request_id=request_id), ids)
 
     def embedding(self, message: bytes) -> EmbedResult:
         self.require("embed")

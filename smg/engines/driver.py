@@ -13,7 +13,7 @@ from smg.engines.admin import AdminResult, ProfileOptions
 from smg.engines.base import Adapter, Decoder, EmbedResult, EngineInfo, EngineLoad
 from smg.engines.contract import not_offered
 from smg.engines.source import GrpcSource, cancelled_error
-from smg.engines.transport.base import Call, TokenCall, TokenTransport, Transport
+from smg.engines.transport.base import MESSAGE_LIMIT, Call, TokenCall, TokenTransport, Transport
 from smg.engines.transport.errors import RpcError
 
 log = logging.getLogger("smg.engines")
@@ -28,8 +28,6 @@ BUNDLE_SECS = 120.0
 FLUSH_MARGIN_SECS = 45.0
 PROFILE_SECS = 630.0
 _TRAILERS_SECS = 1.0
-# Bytes of a Generate message (field case CF-02).
-MESSAGE_LIMIT = 256 << 20
 
 
 class GrpcDriver:

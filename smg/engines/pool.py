@@ -1,13 +1,13 @@
 """DriverPool: the drivers of one process, one per worker."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from smg.core.errors import GatewayError
-from smg.engines.driver import MESSAGE_LIMIT, GrpcDriver
+from smg.engines.driver import GrpcDriver
 from smg.engines.table import adapter
-from smg.engines.transport.base import Transport
+from smg.engines.transport.base import MESSAGE_LIMIT, Connect
 from smg.engines.transport.grpcio import GrpcioTransport
 
 
@@ -27,12 +27,10 @@ class Target(Protocol):
 class DriverPool:
     """Makes drivers on first use and keeps them until their worker leaves or changes.
 
-    ``connect`` makes the transport to a URL; ``message_limit`` bounds what is sent for one generation, in bytes.
+    ``connect`` makes the transport to a URL; ``message_limit`` bounds a message to or from an engine, in bytes.
     """
 
-    def __init__(
-        self, connect: Callable[[str], Transport] = GrpcioTransport, message_limit: int = MESSAGE_LIMIT
-    ) -> None:
+    def __init__(self, connect: Connect = GrpcioTransport, message_limit: int = MESSAGE_LIMIT) -> None:
         self._connect = connect
         self._message_limit = message_limit
         self._drivers: dict[str, GrpcDriver] = {}
@@ -50,7 +48,7 @@ class DriverPool:
             found.retire()
             del self._drivers[worker.id]
         try:
-            connection = self._connect(worker.url)
+            connection = self._connect(worker.url, message_limit=self._message_limit)
             driver = GrpcDriver(worker.url, adapter(worker.runtime), connection, self._message_limit)
         except ValueError as error:
             raise GatewayError(

@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from smg_grpc_proto.generated import common_pb2
 
+from smg._native.wire_ids import with_ids
 from smg.core.errors import bad_request
 from smg.engines.base import EmbedResult, EngineLoad
 from smg.engines.numbers import UINT32_MAX
@@ -27,10 +28,17 @@ def encode(message: Any) -> bytes:
     return bytes(message.SerializeToString())
 
 
-def tokenized(kind: Any, ids: Sequence[int], field: str = "input_ids") -> Any:
-    """A TokenizedInput with the prompt's ``ids``. Raises GatewayError (400) when one is no uint32."""
+def encode_with_ids(message: Any, ids: Sequence[int], field: str = "input_ids") -> bytes:
+    """Serialize ``message``, whose ``tokenized`` is not set, with the prompt's ``ids`` in ``tokenized.field``.
+
+    Raises:
+        GatewayError: 400 when an id is no uint32.
+    """
+    outer = message.DESCRIPTOR.fields_by_name["tokenized"]
+    inner = outer.message_type.fields_by_name[field]
     try:
-        return kind(**{field: ids})
+        # A field that follows a message's bytes is part of that message.
+        return with_ids(encode(message), ids, outer.number, inner.number)
     except (ValueError, TypeError):
         raise bad_request(f"token ids must be between 0 and {UINT32_MAX}", "prompt") from None
 

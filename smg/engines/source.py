@@ -104,6 +104,7 @@ class GrpcSource:
     def _take(self, messages: Sequence[Item]) -> list[TokenBatch]:
         """Decode what arrived. A failure is kept for the next call when good batches came before it."""
         if not messages:
+            # Every gRPC contract sends one Complete per choice (spec engine-contract 2.1, rule 4).
             self._fail("the engine's stream ended before the generation did", "status OK before the last Complete")
             return []
         batches: list[TokenBatch] = []

@@ -292,7 +292,7 @@ class Generation:
             self._weights = batch.weight_version or self._weights
             self._feed_choice(self._choices[batch.index], batch)
         if not batches:
-            # A clean end without a reason is a stop (field case OA-02).
+            # The source vouches for the end: what it has not closed has stopped by itself (field case OA-02).
             for choice in self._choices:
                 choice.end("stop")
         # After all text of the pull, so that direct and tapped streams have the same order.

@@ -1,7 +1,8 @@
-"""Admission: how many generations are in flight at once, over all processes of the gateway (spec api-and-ops 4.5).
+"""Admission: how many generations are in flight, and how many start, over all processes of the gateway.
 
-The limit is a true cap on concurrency: a place is taken for the request's whole life, its stream included. Who finds
-none waits in the line (``waiting``), which is bounded too.
+Two limits that know nothing of each other (spec api-and-ops 4.5, case LM-01). The one on concurrency is a true cap: a
+place is taken for the request's whole life, its stream included. The one on the rate is a token bucket. Who finds
+either exhausted waits in the line (``waiting``), which is bounded too.
 """
 
 from typing import Protocol
@@ -13,6 +14,8 @@ from smg.core.errors import GatewayError
 from smg.routing.waiting import Tickets, WaitingLine, queue_full
 from smg.telemetry.metrics import Metrics
 
+_SECOND = 1_000_000_000  # nanoseconds
+
 
 class Counts(Tickets, Protocol):
     """The part of the region that admission counts in."""
@@ -20,6 +23,10 @@ class Counts(Tickets, Protocol):
     def requests_add(self, process: int, delta: int) -> int: ...
 
     def requests_total(self) -> int: ...
+
+    def rate_wait(self, now: int, interval: int, burst: int) -> int: ...
+
+    def rate_take(self, now: int, interval: int, burst: int) -> int: ...
 
 
 class InFlight:
@@ -49,6 +56,53 @@ class InFlight:
         self._counts.requests_add(self._process, -1)
 
 
+class Rate:
+    """The token bucket: ``per_second`` starts at once, then so many per second; any number when it is not positive."""
+
+    def __init__(self, per_second: int, counts: Counts) -> None:
+        self.per_second = per_second
+        self._interval = _SECOND // max(1, per_second)
+        self._counts = counts
+
+    def wait(self) -> float:
+        """Seconds until there is a token; 0 when there is one."""
+        if self.per_second <= 0:
+            return 0.0
+        return self._counts.rate_wait(_now(), self._interval, self.per_second) / _SECOND
+
+    def take(self) -> bool:
+        """Take a token; False when there is none."""
+        return self.per_second <= 0 or self._counts.rate_take(_now(), self._interval, self.per_second) == 0
+
+
+class Turns:
+    """A place and a token together, as the line waits for them (``waiting.Places``)."""
+
+    def __init__(self, places: InFlight, rate: Rate) -> None:
+        self._places = places
+        self._rate = rate
+
+    def free(self) -> bool:
+        return self._places.free() and self._rate.wait() == 0
+
+    def take(self) -> bool:
+        """Take both or neither."""
+        if not self._places.take():
+            return False
+        if self._rate.take():
+            return True
+        self._places.release()
+        return False
+
+    def release(self) -> None:
+        """Give the place back; the token is spent."""
+        self._places.release()
+
+
+def _now() -> int:
+    return int(clock.monotonic() * _SECOND)
+
+
 class AdmissionLease:
     """One admitted request."""
 
@@ -69,13 +123,15 @@ class AdmissionLease:
 
 
 class Admission:
-    """Lets requests in up to ``max_concurrent_requests`` and lets ``queue_size`` more wait."""
+    """Lets requests in as far as both limits allow it, and lets ``queue_size`` more wait."""
 
     def __init__(self, settings: AdmissionSettings, counts: Counts, process: int, metrics: Metrics) -> None:
         self._waits = settings.queue_size > 0
         self._size = settings.queue_size
         self._places = InFlight(settings.max_concurrent_requests, counts, process)
-        self._line = WaitingLine(counts, self._places, process, settings.queue_size, settings.queue_timeout_secs)
+        self._rate = Rate(settings.rate_limit_tokens_per_second, counts)
+        self._turns = Turns(self._places, self._rate)
+        self._line = WaitingLine(counts, self._turns, process, settings.queue_size, settings.queue_timeout_secs)
         self._metrics = metrics
 
     def check(self) -> None:
@@ -84,7 +140,7 @@ class Admission:
         Raises:
             GatewayError: as ``acquire``.
         """
-        if not self._places.free() and self._line.full():
+        if not self._turns.free() and self._line.full():
             raise self._refused(queue_full(self._size) if self._waits else self._over_limit())
 
     async def acquire(self, ctx: RequestContext) -> AdmissionLease:
@@ -94,7 +150,7 @@ class Admission:
             GatewayError: 429 with Retry-After: ``rate_limit_exceeded`` where nobody waits, ``queue_full``; 503:
                 ``queue_timeout``.
         """
-        if self._line.occupied() or not self._places.take():
+        if self._line.occupied() or not self._turns.take():
             if not self._waits:
                 raise self._refused(self._over_limit())
             await self._wait()
@@ -102,7 +158,7 @@ class Admission:
 
     def leave(self) -> None:
         """A lease is given back."""
-        self._places.release()
+        self._turns.release()
         self._line.advance()
 
     async def _wait(self) -> None:
@@ -115,6 +171,9 @@ class Admission:
             self._metrics.admission_wait_seconds.observe(clock.monotonic() - start)
 
     def _over_limit(self) -> GatewayError:
+        if self._places.free():
+            message = f"too many requests per second (limit {self._rate.per_second}); try again shortly"
+            return GatewayError("rate_limit_exceeded", message, retry_after=max(1.0, self._rate.wait()))
         message = f"too many requests at once (limit {self._places.limit}); try again shortly"
         return GatewayError("rate_limit_exceeded", message)
 

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -28,6 +29,8 @@ _SANIC_LOGGERS = ("sanic.root", "sanic.error", "sanic.access", "sanic.server", "
 # How long requests that were cut off may take for the end of their answers, and unsent bytes to leave.
 _LAST_WORDS_SECONDS = 3.0
 _FLUSH_SECONDS = 1.0
+# How long a thread that renders a long prompt may keep the event loop from running (case PF-01; Python's own is 5 ms).
+_SWITCH_SECONDS = 0.001
 
 
 def run(settings: Settings, region: Region, process: int, listener: socket.socket) -> int:
@@ -50,6 +53,7 @@ def run(settings: Settings, region: Region, process: int, listener: socket.socke
 
 def run_loop(body: Coroutine[Any, Any, None]) -> int:
     """Run a coroutine on a new uvloop."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(body)
     return 0

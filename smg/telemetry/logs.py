@@ -105,6 +105,13 @@ def _word(value: Any) -> str:
     return text if text.isprintable() and text and not set(text) & set(" \"'=") else json.dumps(text)
 
 
+def _trace(ctx: RequestContext) -> dict[str, str]:
+    """What finds the request's spans: the caller's is the parent of ours, and ours of the engine's."""
+    if ctx.trace is None:
+        return {}
+    return {"trace_id": ctx.trace.trace_id, "span_id": ctx.trace.span_id, "parent_span_id": ctx.trace.parent}
+
+
 def access_record(ctx: RequestContext, method: str, path: str, status: int, seconds: float, client: str = "") -> None:
     """Log one finished request; ``status`` is 499 when the client left before the last byte.
 
@@ -123,6 +130,7 @@ def access_record(ctx: RequestContext, method: str, path: str, status: int, seco
         "duration_ms": round(seconds * 1000, 3),
         "client": client,
         "principal": ctx.principal.name,
+        **_trace(ctx),
         **{name: ctx.notes[name] for name in ("model", "worker", "reason", "attempts", "error") if name in ctx.notes},
     }
     _access.log(level, "request", extra=record)

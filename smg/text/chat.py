@@ -1,5 +1,6 @@
 """Chat: one chat template with all that is known about it, and the way from a request to a prompt."""
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from smg.text.template import compile_template
 from smg.text.tokenizer import Tokenizer
 
 TAIL = 256  # characters of the prompt that parsers are shown
+# Behind the text that is continued while the template runs; it never stays in a prompt. As the shield's joiner.
+_CUT = "=~" + "".join(str(secrets.randbelow(10)) for _ in range(32)) + "~="
 
 
 class Rendered(msgspec.Struct, frozen=True):
@@ -53,31 +56,64 @@ class Chat:
             GatewayError: 400: what the template refused, or a message it has no form for.
         """
         turns, last = _split_continued(request)
-        prompt = self._render_turns(turns, request)
-        tail = reveal(prompt)[-TAIL:]
-        history = "" if last is None else self._history(tail, last, len(request.messages) - 1)
+        prompt, history = self._render_turns(turns, request), ""
+        if last is not None:
+            written = self._written(turns, last, request, prompt)
+            prompt, history = written or (prompt, self._history(prompt, last, len(request.messages) - 1))
         shielded = self._tokenizer.shield.protect_text(history)
+        tail = reveal(prompt)[-TAIL:]
         return Rendered(prompt + shielded, tail, history, thinking.resolve(self.toggle, request))
 
-    def _render_turns(self, turns: Sequence[Message], request: GenerationRequest) -> str:
+    def _written(
+        self, turns: Sequence[Message], last: Message, request: GenerationRequest, opened: str
+    ) -> tuple[str, str] | None:
+        """Render ``last`` as the template writes an answer and cut behind its text: (what precedes the text, the text).
+
+        None where that does not work: there is no text, the template changes it, or it leaves out a system text (some
+        show them only in a last user message) or the reasoning. ``opened`` is the prompt for an answer still to come.
+        """
+        index = len(turns)
+        text = messages.content_text(last, f"messages[{index}].content")
+        reasoning = messages.reasoning_text(last)
+        if not text:
+            return None
+        marked = msgspec.structs.replace(last, content=text + _CUT)
+        try:
+            whole = self._render_turns([*turns, marked], request, answered=True)
+        except GatewayError:
+            return None
+        shown, cut, _ = whole.rpartition(_CUT)
+        systems = [messages.content_text(turn, "messages") for turn in turns if turn.role == "system"]
+        before = reveal(shown)
+        lost = bool(reasoning) and before.count(reasoning.strip()) <= reveal(opened).count(reasoning.strip())
+        if not cut or lost or any(system.strip() not in before for system in systems):
+            return None
+        for form in (text, text.lstrip()):
+            shielded = self._tokenizer.shield.protect_text(form)
+            if shown.endswith(shielded):
+                return shown.removesuffix(shielded), form
+        return None
+
+    def _render_turns(self, turns: Sequence[Message], request: GenerationRequest, *, answered: bool = False) -> str:
+        """Render ``turns``, with a generation prompt unless the last one is the answer itself."""
         if not self.roles.developer:
             turns = system_roles.rename_developer(turns)
         late = system_roles.has_late(turns)
         if late and not self.roles.late:
-            return self._render(system_roles.merge_into_first(turns), request)
+            return self._render(system_roles.merge_into_first(turns), request, answered)
         try:
-            return self._render(turns, request)
+            return self._render(turns, request, answered)
         except GatewayError as error:
             if not late or error.code != "process_messages_failed":
                 raise
-            return self._render(system_roles.merge_into_first(turns), request)
+            return self._render(system_roles.merge_into_first(turns), request, answered)
 
-    def _render(self, turns: Sequence[Message], request: GenerationRequest) -> str:
+    def _render(self, turns: Sequence[Message], request: GenerationRequest, answered: bool) -> str:
         protect = self._tokenizer.shield.protect
         context: dict[str, Any] = {
             **self._special,
             "messages": protect(messages.to_dicts(turns, self.forms)),
-            "add_generation_prompt": True,
+            "add_generation_prompt": not answered,
         }
         if request.reasoning_effort is not None:
             context["reasoning_effort"] = protect(request.reasoning_effort)
@@ -90,13 +126,14 @@ class Chat:
                 context[self.toggle.key] = wanted
         return self.template.render(context | protect(request.template_kwargs))
 
-    def _history(self, tail: str, last: Message, index: int) -> str:
+    def _history(self, prompt: str, last: Message, index: int) -> str:
+        """The text to go on from behind ``prompt``, which ends as for an answer still to come."""
         reasoning = messages.reasoning_text(last)
         text = messages.content_text(last, f"messages[{index}].content")
         if reasoning and thinking.OPENER not in self.template.source:
             message = "this model has no reasoning block to continue"
             raise bad_request(message, f"messages[{index}].reasoning_content")
-        return thinking.reopen(tail, reasoning, text)
+        return thinking.reopen(reveal(prompt), reasoning, text)
 
 
 def _split_continued(request: GenerationRequest) -> tuple[Sequence[Message], Message | None]:

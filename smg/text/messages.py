@@ -40,10 +40,9 @@ def _message(message: Message, forms: Forms, path: str) -> dict[str, Any]:
         out["name"] = message.name
     reasoning = reasoning_text(message)
     if reasoning:
-        out["reasoning_content"] = reasoning
-        if message.tool_calls and not out["content"]:
-            # Harmony's name for it. Its templates take it beside calls only, and not together with content.
-            out["thinking"] = reasoning
+        # All names that templates read it by. Harmony's, the last one, is an error beside both calls and content.
+        names = ("reasoning_content", "reasoning", "thinking")
+        out |= dict.fromkeys(names[:-1] if message.tool_calls and out["content"] else names, reasoning)
     if message.tool_calls:
         out["tool_calls"] = [
             _call(call, forms.calls, f"{path}.tool_calls[{index}].function.arguments")

@@ -59,3 +59,18 @@ def test_flags_are_unique_and_explained():
     assert len(listed) == len(set(listed))
     assert all(field.text.endswith(".") for field in fields())
     assert parser().format_help()
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--rate-limit-tokens-per-second", "-1"),
+        ("--rate-limit-tokens-per-second", "0.5"),
+        ("--max-concurrent-requests", "-2"),
+        ("--queue-size", "-1"),
+        ("--queue-timeout-secs", "0"),
+    ],
+)
+def test_LM_01_limits_that_make_no_sense_fail_at_start_by_name(flag, value):
+    with pytest.raises(SettingsError, match=flag):
+        load([flag, value], {})

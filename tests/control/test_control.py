@@ -149,7 +149,7 @@ async def test_control_restarts_and_nothing_moves(settings, region):
     async with MockEngine() as one, MockEngine(model="b") as two:
         async with controlling(settings(one.url, two.url), region) as view:
             await until(lambda: set(statuses(view).values()) == {"ready"})
-            await until(lambda: all(model.tokenizer_dir for model in view.snapshot().models))
+            await until(lambda: [bool(model.tokenizer_dir) for model in view.snapshot().models] == [True, True])
             before = [(worker.id, worker.slot) for worker in view.snapshot().workers]
             models = view.snapshot().models
         # No control: routing goes on.

@@ -1,6 +1,7 @@
 """The limit and the line over two worker processes (cases LM-01, RL-04)."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -54,3 +55,26 @@ async def test_RL_04_a_waiting_client_that_leaves_makes_room_in_the_line(gateway
     await asyncio.to_thread(wait_for, lambda: counts(gateway)[1] == 0, 5, "nobody waits")
     assert (await ask(gateway)).status_code == 200
     assert [answer.status_code for answer in await asyncio.gather(*two)] == [200, 200]
+
+
+@pytest.mark.parametrize("queue", [0, 100])
+async def test_LM_01_twenty_at_once_under_a_rate_of_five_per_second(queue, tmp_path):
+    limits = ("--rate-limit-tokens-per-second", "5", "--max-concurrent-requests", "-1", "--queue-size", str(queue))
+    with (
+        mock_process("--tokens", "1", "--model", "slow") as address,
+        running(settings(tmp_path, "--workers", "2", "--worker-urls", f"grpc://{address}", *limits)) as gateway,
+    ):
+        start = time.monotonic()
+        answers = await asyncio.gather(*(ask(gateway) for _ in range(20)))
+        seconds = time.monotonic() - start
+        good = sum(answer.status_code == 200 for answer in answers)
+        if queue:
+            assert good == 20
+            assert seconds > 15 / 5
+        else:
+            assert 5 <= good <= 5 + 5 * seconds
+            refused = [answer for answer in answers if answer.status_code != 200]
+            assert {answer.status_code for answer in refused} == {429}
+            assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+            assert {answer.json()["error"]["code"] for answer in refused} == {"rate_limit_exceeded"}
+        assert counts(gateway) == (0, 0)

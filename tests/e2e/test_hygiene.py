@@ -2,10 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from smg.engine_server.mock import tokenizer as mock
@@ -17,6 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 LONG_TOKENS = 200_000
 ANSWER = 8
+STEADY = 120
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,73 @@ async def test_PF_01_long_prompts_do_not_stop_the_event_loop(gateway: Gateway):
     # The sampler looks twice a second.
     await asyncio.sleep(1)
     assert lags_above(gateway, "0.5") == before
+
+
+def p99(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.99)]
+
+
+async def gaps_of_a_stream(client: httpx.AsyncClient, gateway: Gateway) -> list[tuple[float, float]]:
+    """When each chunk of a stream of 20 tokens a second came, and how long after the one before."""
+    content = body(model="steady", stream=True, max_tokens=STEADY)
+    found, last = [], time.monotonic()
+    async with client.stream("POST", gateway.url + "/v1/chat/completions", content=content) as response:
+        async for _ in response.aiter_raw():
+            now = time.monotonic()
+            found.append((now, now - last))
+            last = now
+    # The first one waited for the engine.
+    return found[1:]
+
+
+async def health_checks(client: httpx.AsyncClient, gateway: Gateway, seconds: list[float]) -> None:
+    while True:
+        start = time.monotonic()
+        assert (await client.get(gateway.url + "/health")).status_code == 200
+        seconds.append(time.monotonic() - start)
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+async def test_PF_01_streams_go_on_while_long_prompts_are_encoded(transport, tmp_path, record_property):
+    """The figures are recorded; the bounds are wide, because clients and engines share the machine with the gateway."""
+    steady = ("--delay-token-ms", "50", "--tokens", str(STEADY), "--model", "steady")
+    other = ("--tokens", "4", "--context-length", str(1 << 20), "--model", "mock")
+    with mock_process(*steady) as one, mock_process(*other) as two:
+        flags = ("--worker-urls", f"grpc://{one}", f"grpc://{two}", "--engine-transport", transport)
+        with running(settings(tmp_path, *flags)) as started:
+            await check_streams_beside_long_prompts(started, record_property)
+
+
+async def check_streams_beside_long_prompts(gateway: Gateway, record: Callable[[str, object], None]) -> None:
+    texts = [f"{number}:" + " the" * 128_000 for number in range(8)]
+    seconds: list[float] = []
+    async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+        streams = [asyncio.create_task(gaps_of_a_stream(client, gateway)) for _ in range(20)]
+        await asyncio.sleep(2)
+        begin = time.monotonic()
+        health = asyncio.create_task(health_checks(client, gateway, seconds))
+        counting = {"content": msgspec.json.encode({"model": "mock", "prompt": texts[0]})}
+        answers = await asyncio.gather(
+            client.post(gateway.url + "/v1/tokenize", **counting),
+            *(
+                client.post(
+                    gateway.url + "/v1/chat/completions",
+                    content=body(model="mock", messages=[{"role": "user", "content": text}]),
+                )
+                for text in texts
+            ),
+        )
+        end = time.monotonic()
+        health.cancel()
+        gaps = [gap for stream in await asyncio.gather(*streams) for gap in stream]
+    assert {answer.status_code for answer in answers} == {200}
+    calm = p99([gap for at, gap in gaps if at < begin])
+    busy = p99([gap for at, gap in gaps if begin <= at <= end])
+    record("p99 gap, ms", {"calm": round(calm * 1000, 1), "busy": round(busy * 1000, 1)})
+    record("p99 of /health, ms", round(p99(seconds) * 1000, 1))
+    assert busy - calm < 0.2
+    assert p99(seconds) < 0.2
 
 
 async def ask(client: httpx.AsyncClient, gateway: Gateway, number: int) -> None:

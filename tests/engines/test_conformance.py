@@ -222,8 +222,13 @@ class TestFailures:
         error = await fails(kit.drain(source))
         assert (error.code, error.status, error.worker_fault) == ("worker_stream_failed", 502, True)
 
-    @pytest.mark.parametrize("after", [0, 2])
-    async def test_an_end_without_complete(self, driver, engine, ctx, kit, after):
+    async def test_OA_02_a_complete_without_a_reason_is_a_stop(self, driver, engine, ctx, kit):
+        engine.script = Script(tokens=IDS, eos=False, finish="")
+        batches = await kit.drain(await driver.open(ctx, kit.request()))
+        assert (ids_of(batches), ends_of(batches)) == (IDS, {0: "stop"})
+
+    @pytest.mark.parametrize("after", [0, 2, len(IDS)])
+    async def test_OA_02_an_end_without_complete_is_a_broken_stream(self, driver, engine, ctx, kit, after):
         engine.script = Script(tokens=IDS, faults=(Fault(kind="eof", after_chunks=after),))
         error = await fails(kit.drain(await driver.open(ctx, kit.request())))
         assert (error.code, error.worker_fault) == ("worker_stream_failed", True)

@@ -13,7 +13,6 @@ from smg.core.context import RequestContext, TraceParent
 from smg.core.errors import GatewayError
 from smg.core.request import Logprobs, Sampling
 from smg.engine_server.mock import EOS, SERVICE, Fault, MockEngine, Script
-from smg.engines.driver import GrpcDriver
 from smg.engines.source import GrpcSource
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.transport.h2 import H2Transport
@@ -345,17 +344,3 @@ class TestFacts:
         engine.script = Script(faults=(Fault(rpc="GetTokenizer", status=grpc.StatusCode.FAILED_PRECONDITION),))
         with pytest.raises(GatewayError):
             [chunk async for chunk in driver.tokenizer_bundle()]
-
-
-async def test_CF_02_what_is_larger_than_the_limit_is_refused_before_it_is_sent(engine, kit, transport):
-    driver = GrpcDriver(engine.url, VllmAdapter(), transport(engine.url), message_limit=4096)
-    try:
-        error = await fails(driver.open(RequestContext("r"), kit.request(ids=[1] * 5000)))
-        assert (error.code, error.status, error.retryable) == ("request_too_large", 413, False)
-        assert "4096" in error.message
-        assert not error.worker_fault
-        assert engine.requests == []
-        source = await driver.open(RequestContext("r"), kit.request(ids=[1] * 3000))
-        assert await source.next()
-    finally:
-        await driver.close()

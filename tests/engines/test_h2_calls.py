@@ -274,12 +274,13 @@ class TestAnswers:
             assert await read_all(transport.stream(PATH, b"", None)) == []
 
     async def test_a_cancelled_calls_headers_still_count(self, connect_native):
-        cancelled = asyncio.Event()
+        asked, cancelled = asyncio.Event(), asyncio.Event()
 
         async def script(session):
             await session.greet()
             encoder = hpack.Encoder()
             stream = (await session.request()).stream
+            asked.set()
             await session.until(h2.RST_STREAM)
             session.send(h2.frame(h2.HEADERS, 4, stream, h2.block((*h2.ANSWER, ("x-new", "1")), encoder)))
             stream = (await session.request()).stream
@@ -291,7 +292,8 @@ class TestAnswers:
         async with h2.serve_raw(script) as address:
             transport = connect_native(address)
             call = transport.stream(PATH, b"", None)
-            await asyncio.sleep(0.05)
+            # Before that, the call would be taken back without a word.
+            await asked.wait()
             call.cancel()
             assert await read_all(transport.stream(PATH, b"", None)) == []
             assert cancelled.is_set()

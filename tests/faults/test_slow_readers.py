@@ -14,10 +14,9 @@ from tests.gateway import Gateway, body, running, settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-CLIENTS = 2
+# Each stream is over 20 MB to the client and half a megabyte from the engine, twice the window of its call.
 TOKENS = 120_000
 WORD = " the"
-# Each stream is over 20 MB to the client and half a megabyte from the engine, twice the window of its call.
 SCRIPT = Script.text(WORD * TOKENS, per_chunk=16)
 HELD_PER_STREAM = 1 << 20
 
@@ -77,6 +76,20 @@ async def engine() -> AsyncIterator[MockEngine]:
 @pytest.mark.parametrize("transport", ["grpcio", "native"])
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_ME_01_clients_that_do_not_read(tls, transport, engine, tmp_path):
+    await with_gateway(tls, transport, engine, tmp_path, clients=2, idle=0)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_ME_01_50_clients_that_do_not_read_for_60_s(tls, transport, engine, tmp_path):
+    await with_gateway(tls, transport, engine, tmp_path, clients=50, idle=60)
+
+
+async def with_gateway(
+    tls: bool, transport: str, engine: MockEngine, tmp_path: Path, *, clients: int, idle: float
+) -> None:
     flags = ["--engine-transport", transport]
     if tls:
         files = self_signed(tmp_path)
@@ -85,12 +98,12 @@ async def test_ME_01_clients_that_do_not_read(tls, transport, engine, tmp_path):
     manager = running(configured)
     gateway = await asyncio.to_thread(manager.__enter__)
     try:
-        await check(gateway, engine)
+        await check(gateway, engine, clients, idle)
     finally:
         await asyncio.to_thread(manager.__exit__, None, None, None)
 
 
-async def check(gateway: Gateway, engine: MockEngine) -> None:
+async def check(gateway: Gateway, engine: MockEngine, clients: int, idle: float) -> None:
     # One whole answer first, so that only the waiting ones are measured.
     reader, writer = await connect(gateway)
     assert await read_all(reader) == TOKENS
@@ -98,21 +111,22 @@ async def check(gateway: Gateway, engine: MockEngine) -> None:
     worker = gateway.child("worker-1")
     before = rss(worker)
 
-    connections = [await connect(gateway) for _ in range(CLIENTS)]
+    connections = [await connect(gateway) for _ in range(clients)]
+    await asyncio.sleep(idle)
     sent = (await settled(engine))[1:]
-    assert len(sent) == CLIENTS
+    assert len(sent) == clients
     assert max(sent) < TOKENS, "every engine call is paused"
-    assert rss(worker) - before < CLIENTS * HELD_PER_STREAM
+    assert rss(worker) - before < clients * HELD_PER_STREAM
 
     for _, writer in connections[::2]:
         writer.transport.abort()
     counts = await asyncio.gather(*(read_all(reader) for reader, _ in connections[1::2]))
-    assert counts == [TOKENS] * (CLIENTS // 2)
+    assert counts == [TOKENS] * (clients // 2)
     for _, writer in connections[1::2]:
         writer.close()
     async with asyncio.timeout(5):
         while engine.running:  # noqa: ASYNC110 - it has no event for that
             await asyncio.sleep(0.05)
-    assert [entry.state == "done" for entry in engine.requests[1:]] == [False, True] * (CLIENTS // 2)
+    assert [entry.state == "done" for entry in engine.requests[1:]] == [False, True] * (clients // 2)
     assert engine.aborted == [entry.id for entry in engine.requests[1::2]]
     assert await asyncio.to_thread(gateway.metric, "smg_requests_inflight") == 0

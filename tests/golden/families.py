@@ -111,6 +111,47 @@ def _metaspace_first() -> Tokenizer:
     return _byte_fallback(tokenizer)
 
 
+# Words by case, as tekken and o200k have them, and numbers digit by digit.
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _tekken() -> Tokenizer:
+    tokenizer = _byte_level(pre_tokenizers.Split(Regex(TEKKEN), "isolated"))
+    names = ("<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]")
+    tokenizer = _train_byte_level(tokenizer, *map(special, names))
+    bos = tokenizer.token_to_id("<s>")
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", bos)])
+    return tokenizer
+
+
+def _deepseek() -> Tokenizer:
+    """Three splits in a row: numbers, then CJK, then words with their signs; specials with full-width bars."""
+    words = (
+        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    splits = [
+        pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", words)
+    ]
+    names = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>")
+    return _train_byte_level(_byte_level(*splits), *map(special, names))
+
+
+def _gemma() -> Tokenizer:
+    """SentencePiece BPE without a mark at the front, on text cut behind every space."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer = _byte_fallback(tokenizer)
+    tokenizer.add_tokens([special("<start_of_turn>"), special("<end_of_turn>"), AddedToken("\n\n", normalized=False)])
+    return tokenizer
+
+
 def _unigram() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
@@ -143,6 +184,9 @@ FAMILIES: dict[str, Callable[[], Tokenizer]] = {
     "awkward": _awkward,
     "llama2": _llama2,
     "metaspace first": _metaspace_first,
+    "tekken": _tekken,
+    "deepseek": _deepseek,
+    "gemma": _gemma,
     "unigram": _unigram,
     "wordpiece": _wordpiece,
 }

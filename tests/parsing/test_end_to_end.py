@@ -12,7 +12,7 @@ import pytest
 
 from smg._native.region import STATUS, Region
 from smg.config.settings import ModelSettings, Settings
-from smg.engine_server.mock import MockEngine, Script
+from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engine_server.mock import tokenizer as mock
 from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
 from smg.pipeline import services as pipeline
@@ -109,6 +109,38 @@ async def test_OA_08_reasoning_and_a_call(tmp_path):
     async with gateway(tmp_path, script, tool_call_parser="hermes", reasoning_parser="qwen3") as client:
         reasoning, content, calls, reason = await ask(client)
     assert (reasoning, content, len(calls), reason) == ("I look it up.", "", 2, "tool_calls")
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "calls", "reason"),
+    [
+        ("<tool_call>\n<function=ping>\n</function>\n</tool_call>", "", [("ping", "{}")], "tool_calls"),
+        ("just text", "just text", [], "stop"),
+    ],
+)
+async def test_OA_02_the_engine_names_no_reason(tmp_path, text, content, calls, reason):
+    script = Script.text(text, eos=False, finish="", empty_chunks=True)
+    async with gateway(tmp_path, script, tool_call_parser="qwen3_coder") as client:
+        assert await ask(client) == ("", content, calls, reason)
+
+
+@pytest.mark.parametrize("text", ["<tool_call>\n<function=ping>\n</function>\n</tool_call>", "just text"])
+async def test_OA_02_a_stream_that_breaks_off_invents_no_reason(tmp_path, text):
+    script = Script.text(text, eos=False)
+    script = msgspec.structs.replace(script, faults=(Fault(kind="eof", after_chunks=len(script.tokens)),))
+    async with gateway(tmp_path, script, tool_call_parser="qwen3_coder") as client:
+        reasons = []
+
+        async def read() -> None:
+            async for chunk in await client.chat.completions.create(
+                model="mock", messages=HI, tools=TOOLS, stream=True
+            ):
+                reasons.extend(choice.finish_reason for choice in chunk.choices)
+
+        with pytest.raises(openai.APIError) as caught:
+            await read()
+        assert caught.value.code == "worker_stream_failed"
+        assert set(reasons) == {None}
 
 
 async def test_OA_05_the_token_limit_inside_a_call(tmp_path):

@@ -31,9 +31,9 @@ class Gateway(SimpleNamespace):
         return {names[-1]: value for names, value in series if names[0] == f"smg_{name}"}
 
 
-def gateway(limit: int, queue: int = 0, processes: int = 1, seconds: float = 60.0) -> Gateway:
+def gateway(limit: int, queue: int = 0, processes: int = 1, seconds: float = 60.0, rate: int = 0) -> Gateway:
     region, cells = Region.create(processes=5, workers=1, series=64), LocalCells()
-    settings = AdmissionSettings(limit, queue, seconds)
+    settings = AdmissionSettings(limit, queue, seconds, rate)
     admissions = [Admission(settings, region, number, Metrics(cells, 0)) for number in range(1, processes + 1)]
     return Gateway(region=region, processes=admissions, cells=cells)
 
@@ -250,6 +250,90 @@ class TestTheLine:
         lease.release()
         await admitted(task)
         assert sum(place.metric("admission_wait_seconds_bucket").values()) == 1
+
+
+class Clock:
+    """The monotonic clock, moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("smg.core.clock.monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+async def started(place: Gateway, asked: int) -> list[AdmissionLease]:
+    """The leases of those among ``asked`` requests, over all processes in turn, that are let in."""
+    leases = []
+    for number in range(asked):
+        try:
+            leases.append(await place.processes[number % len(place.processes)].acquire(RequestContext("x")))
+        except GatewayError as error:
+            assert (error.code, error.status) == ("rate_limit_exceeded", 429)
+            assert error.headers()["retry-after"] == "1"
+    return leases
+
+
+class TestTheRate:
+    async def test_LM_01_a_burst_of_five_then_five_per_second_over_all_processes(self, clock):
+        place = gateway(-1, processes=2, rate=5)
+        assert len(await started(place, 20)) == 5
+        for _ in range(10):
+            clock.now += 0.2001
+            assert len(await started(place, 4)) == 1
+        clock.now += 1.0001
+        assert len(await started(place, 20)) == 5
+        # What is not used is not saved up beyond the burst.
+        clock.now += 3600
+        assert len(await started(place, 20)) == 5
+
+    async def test_LM_01_the_rate_is_not_given_back_by_what_ends(self, clock):
+        place = gateway(-1, rate=5)
+        for lease in await started(place, 5):
+            lease.release()
+        assert await started(place, 5) == []
+
+    async def test_LM_01_who_has_to_wait_goes_in_order_as_tokens_come(self, clock, monkeypatch):
+        monkeypatch.setattr(waiting, "LOOK_SECS", 0.001)
+        place = gateway(-1, queue=100, rate=5)
+        (admission,) = place.processes
+        tasks = [asking(admission) for _ in range(20)]
+        await turn()
+        for started_ones in range(5, 20):
+            assert [task.done() for task in tasks] == [number < started_ones for number in range(20)]
+            clock.now += 0.2001
+            await admitted(tasks[started_ones])
+        assert place.counts() == (20, 0)
+
+    async def test_LM_01_the_message_and_retry_after_tell_of_the_rate(self, clock):
+        place = gateway(3, rate=2)
+        (admission,) = place.processes
+        leases = await started(place, 2)
+        assert "per second (limit 2)" in (await refused(admission)).message
+        with pytest.raises(GatewayError, match="per second"):
+            admission.check()
+        clock.now += 0.5001
+        leases += await started(place, 1)
+        assert "at once (limit 3)" in (await refused(admission)).message
+
+    async def test_LM_01_both_limits_hold_and_neither_spends_the_other(self, clock):
+        place = gateway(2, rate=5)
+        leases = await started(place, 20)
+        assert len(leases) == 2
+        # Those who found no place have taken nothing from the bucket: three tokens are left.
+        for _ in range(3):
+            leases.pop().release()
+            leases += await started(place, 20)
+            assert len(leases) == 2
+        leases.pop().release()
+        assert await started(place, 20) == []
+        assert place.counts() == (1, 0)
+        clock.now += 1.0001
+        assert len(await started(place, 20)) == 1
+        assert place.counts() == (2, 0)
 
 
 async def test_the_cap_holds_while_four_processes_fight_for_it(monkeypatch):

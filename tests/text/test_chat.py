@@ -363,7 +363,7 @@ def test_what_cannot_be_continued_is_refused(tokenizer, last, fields, param):
     assert (error.status, error.param) == (400, param)
 
 
-def test_reasoning_beside_calls_has_harmonys_name_too(prompt_of):
+def test_reasoning_beside_calls_and_content_lacks_harmonys_name(prompt_of):
     template = "{% for m in messages %}{{ m.thinking if m.thinking is defined else '-' }};{% endfor %}"
     call = ToolCall("c1", "run", "{}")
     messages = [
@@ -372,4 +372,4 @@ def test_reasoning_beside_calls_has_harmonys_name_too(prompt_of):
         Message("assistant", "I look.", tool_calls=[call], reasoning="why"),
         Message("assistant", "done", reasoning="why"),
     ]
-    assert prompt_of(template, messages) == "-;why;-;-;"
+    assert prompt_of(template, messages) == "-;why;-;why;"

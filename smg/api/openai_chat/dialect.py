@@ -31,9 +31,7 @@ class OpenAIChat:
 
     def encoder(self, ctx: RequestContext, meta: Meta) -> ChatStream:
         options = meta.request.options if isinstance(meta.request.options, ChatOptions) else ChatOptions()
-        return ChatStream(
-            response_id(ctx.request_id, self.id_prefix), meta.model, meta.created, meta.request.n, options, meta.decoder
-        )
+        return ChatStream(response_id(ctx.request_id, self.id_prefix), meta, options)
 
     def answer(self, ctx: RequestContext, meta: Meta, answer: Answer) -> Any:
         probs = meta.request.logprobs is not None

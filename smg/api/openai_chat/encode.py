@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from smg._native import sse
+from smg.api.dialect import Meta
 from smg.api.openai_chat.decode import ChatOptions
 from smg.api.openai_parts import logprobs, usage
 from smg.core.batch import TokenLogprobs
@@ -26,7 +27,7 @@ from smg.core.events import (
     ToolCallStart,
     Usage,
 )
-from smg.core.stream import ByteTemplate, Counter, Decoder
+from smg.core.stream import ByteTemplate, Counter
 
 _encode = msgspec.json.encode
 
@@ -34,18 +35,18 @@ _encode = msgspec.json.encode
 class ChatStream:
     """Implements ``api.dialect.StreamEncoder``."""
 
-    def __init__(self, identity: str, model: str, created: int, n: int, options: ChatOptions, decoder: Decoder) -> None:
+    def __init__(self, identity: str, meta: Meta, options: ChatOptions) -> None:
         self.counter = Counter()
-        self._n = n
+        self._n = meta.request.n
         self._options = options
-        self._decoder = decoder
-        self._usage = Usage()
+        self._decoder = meta.decoder
+        self._usage = meta.usage
         self._custom: set[tuple[int, int]] = set()
         self._held: dict[int, list[ReasoningDelta]] = {}
-        head = {"id": identity, "object": "chat.completion.chunk", "created": created, "model": model}
+        head = {"id": identity, "object": "chat.completion.chunk", "created": meta.created, "model": meta.model}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if options.usage.include else b"]}\n\n"
-        self._text = [self._text_template(choice) for choice in range(n)]
+        self._text = [self._text_template(choice) for choice in range(self._n)]
 
     def preamble(self, *, direct: bool) -> bytes:
         """The role chunk of every choice."""

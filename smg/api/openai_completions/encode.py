@@ -26,7 +26,7 @@ class CompletionStream:
         self.counter = Counter()
         self._meta = meta
         self._options = options
-        self._usage = Usage()
+        self._usage = meta.usage
         head = {"id": identity, "object": "text_completion", "created": meta.created, "model": meta.model}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if options.usage.include else b"]}\n\n"

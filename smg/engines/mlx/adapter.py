@@ -27,11 +27,10 @@ class MlxAdapter(ContractAdapter):
             raise unsupported("lora_path", "LoRA adapters")
         message = pb.GenerateRequest(
             request_id=request.id,
-            tokenized=protobuf.tokenized(pb.TokenizedInput, request.ids),
             sampling_params=sampling_params(request),
             stream=True,
         )
-        return protobuf.encode(message)
+        return protobuf.encode_with_ids(message, request.ids)
 
     def decoder(self, request: EngineRequest) -> MlxDecoder:
         return MlxDecoder(request)

@@ -33,7 +33,6 @@ class SglangAdapter(ContractAdapter):
         wanted = request.logprobs
         message = pb.GenerateRequest(
             request_id=request.id,
-            tokenized=protobuf.tokenized(pb.TokenizedInput, request.ids),
             sampling_params=sampling_params(request),
             return_logprob=wanted is not None,
             # From which prompt token on: 0 is all of them, -1 none.
@@ -46,7 +45,7 @@ class SglangAdapter(ContractAdapter):
             log_metrics=True,
             require_reasoning=request.require_reasoning,
         )
-        return protobuf.encode(message)
+        return protobuf.encode_with_ids(message, request.ids)
 
     def decoder(self, request: EngineRequest) -> SglangDecoder:
         return SglangDecoder(request)

@@ -37,14 +37,13 @@ class TokenSpeedAdapter(ContractAdapter):
             raise unsupported("logprobs", "log probabilities of the prompt")
         message = pb.GenerateRequest(
             request_id=request.id,
-            tokenized=protobuf.tokenized(pb.TokenizedInput, request.ids),
             sampling_params=sampling_params(request),
             return_logprob=wanted is not None,
             top_logprobs_num=wanted.top if wanted is not None else 0,
             stream=True,
             data_parallel_rank=request.dp_rank,
         )
-        return protobuf.encode(message)
+        return protobuf.encode_with_ids(message, request.ids)
 
     def decoder(self, request: EngineRequest) -> TokenSpeedDecoder:
         return TokenSpeedDecoder(request)

@@ -8,6 +8,9 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from smg.core.stream import StreamTable
 
+# Bytes of one message, either way (spec engine-contract 4.2, field case CF-02).
+MESSAGE_LIMIT = 256 << 20
+
 
 class Call(Protocol):
     """One running server-streaming call."""
@@ -81,6 +84,12 @@ class Transport(Protocol):
     ) -> Call: ...
 
     async def close(self) -> None: ...
+
+
+class Connect(Protocol):
+    """Makes a transport. ``message_limit`` bounds a message of an answer, in bytes; a larger one ends its call."""
+
+    def __call__(self, url: str, *, message_limit: int = MESSAGE_LIMIT) -> Transport: ...
 
 
 @runtime_checkable

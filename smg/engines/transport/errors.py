@@ -15,6 +15,9 @@ CONSTRAINT_TRAILER = "smg-constraint-failed"
 # How gRPC's implementations refuse a message for its size: with the status that also stands for having no room.
 _OVERSIZE = re.compile(r"message (larger than max|exceeds maximum size)")
 
+# How our own side of a call refuses one: grpcio's words, and those of the native transport.
+_ANSWER_OVERSIZE = re.compile(r"\bCLIENT: Received message larger than max|^a message beyond the size limit")
+
 # Longest part of an engine's own message that a client gets to see, in characters.
 _SHOWN = 400
 # An absolute path, a host and port, a traceback: nothing of this may reach a client.
@@ -59,6 +62,11 @@ _TABLE: Mapping[str, Meaning] = {
     "DATA_LOSS": _BROKEN,
 }
 _TOO_LARGE = Meaning("request_too_large", 413, "the request is larger than the engine takes", relay=True)
+_ANSWER_TOO_LARGE = Meaning(
+    "request_too_large",
+    413,
+    "the engine's answer has a larger message than the gateway takes from engines (--grpc-max-message-size)",
+)
 _CONSTRAINT = Meaning("constraint_failed", 422, "the engine could not satisfy the output constraint", relay=True)
 _STREAM_BROKEN = Meaning("worker_stream_failed", 502, "the engine's stream broke off", fault=True)
 
@@ -85,6 +93,9 @@ def from_status(
     meaning = _TABLE.get(rpc, _BROKEN)
     if rpc == "FAILED_PRECONDITION" and trailers is not None and CONSTRAINT_TRAILER in trailers:
         meaning = _CONSTRAINT
+    elif _ANSWER_OVERSIZE.search(details):
+        # No engine is to blame, and every other one would answer the same.
+        meaning = _ANSWER_TOO_LARGE
     elif rpc == "RESOURCE_EXHAUSTED" and _OVERSIZE.search(details):
         meaning = _TOO_LARGE
     elif established and meaning.fault and rpc != "DEADLINE_EXCEEDED":

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from smg.engines.transport.address import parse
+from smg.engines.transport.base import MESSAGE_LIMIT
 from smg.engines.transport.errors import RpcError, from_status
 from smg.engines.transport.grpcio_call import GrpcioCall, status_error
 
@@ -22,8 +23,7 @@ _STREAMS_PER_CONNECTION = 128
 _MAX_CONNECTIONS = 4
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
-    # Both default to limits that a long logprob answer exceeds (4 MiB on receive).
-    ("grpc.max_receive_message_length", -1),
+    # What is sent is measured by who sends it, who can say what to do about it.
     ("grpc.max_send_message_length", -1),
     # Servers answer pings more often than every 10 s with GOAWAY.
     ("grpc.keepalive_time_ms", 30_000),
@@ -68,12 +68,14 @@ class _Connection:
 class GrpcioTransport:
     """A ``Transport`` over grpc.aio to ``url``.
 
-    ``root_certificates`` (PEM) replaces the system's trust store for ``grpcs://``. Raises ValueError for a URL that is
-    no engine address.
+    ``root_certificates`` (PEM) replaces the system's trust store for ``grpcs://``; ``message_limit`` is as in
+    ``Connect``. Raises ValueError for a URL that is no engine address.
     """
 
-    def __init__(self, url: str, root_certificates: bytes | None = None) -> None:
+    def __init__(self, url: str, root_certificates: bytes | None = None, message_limit: int = MESSAGE_LIMIT) -> None:
         self._address = parse(url)
+        # The default of 4 MiB is exceeded by a long answer with log probabilities.
+        self._options = (*_OPTIONS, ("grpc.max_receive_message_length", message_limit))
         self._roots = root_certificates
         self._connections: list[_Connection] = []
         self._retired: set[_Connection] = set()
@@ -134,8 +136,8 @@ class GrpcioTransport:
     def _channel(self) -> Any:
         if self._address.tls:
             credentials = grpc.ssl_channel_credentials(root_certificates=self._roots)
-            return grpc.aio.secure_channel(self._address.target, credentials, options=_OPTIONS)
-        return grpc.aio.insecure_channel(self._address.target, options=_OPTIONS)
+            return grpc.aio.secure_channel(self._address.target, credentials, options=self._options)
+        return grpc.aio.insecure_channel(self._address.target, options=self._options)
 
     def _done(self, connection: _Connection, error: RpcError | None) -> None:
         """Account for the end of a call: replace a connection that keeps failing, close a replaced one once idle."""

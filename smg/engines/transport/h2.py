@@ -11,6 +11,7 @@ import msgspec
 
 from smg._native.grpc_stream import Tokens
 from smg.engines.transport.address import parse
+from smg.engines.transport.base import MESSAGE_LIMIT
 from smg.engines.transport.errors import RpcError, from_status
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.transport.h2_call import H2Call
@@ -27,15 +28,22 @@ _MAX_CONNECTIONS = 4
 class H2Transport:
     """A ``TokenTransport`` to ``url``.
 
-    ``root_certificates`` (PEM) replaces the system's trust store for ``grpcs://``. Raises ValueError for a URL that is
-    no engine address.
+    ``root_certificates`` (PEM) replaces the system's trust store for ``grpcs://``; ``message_limit`` is as in
+    ``Connect``. Raises ValueError for a URL that is no engine address.
     """
 
-    def __init__(self, url: str, root_certificates: bytes | None = None, timing: Timing = Timing()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        url: str,
+        root_certificates: bytes | None = None,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+        message_limit: int = MESSAGE_LIMIT,
+    ) -> None:
         self._address = parse(url)
         self._roots = root_certificates
         self._timing = timing
-        self._unary = GrpcioTransport(url, root_certificates)
+        self._message_limit = message_limit
+        self._unary = GrpcioTransport(url, root_certificates, message_limit)
         self._heads: dict[str, bytes] = {}
         # Those that take calls, with their failures in a row; those that only finish what they have.
         self._connections: dict[H2Connection, int] = {}
@@ -50,14 +58,16 @@ class H2Transport:
     def stream(
         self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
     ) -> H2Call[bytes]:
-        call: H2Call[bytes] = H2Call(self._headers(path, timeout, metadata), message, timeout, tokens=False)
+        headers = self._headers(path, timeout, metadata)
+        call: H2Call[bytes] = H2Call(headers, message, timeout, tokens=False, largest=self._message_limit)
         self.restart(call)
         return call
 
     def generate(
         self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
     ) -> H2Call[bytes | Tokens]:
-        call: H2Call[bytes | Tokens] = H2Call(self._headers(path, timeout, metadata), message, timeout, tokens=True)
+        headers = self._headers(path, timeout, metadata)
+        call: H2Call[bytes | Tokens] = H2Call(headers, message, timeout, tokens=True, largest=self._message_limit)
         self.restart(call)
         return call
 

@@ -23,6 +23,9 @@ from smg.engines.transport.h2_headers import Headers, Status, answer_status, fin
 
 Item = TypeVar("Item")
 
+# What gRPC's frames have room for.
+_UINT32_MAX = 2**32 - 1
+
 
 class Carrier(Protocol):
     """What a call needs of the connection it runs on."""
@@ -39,12 +42,14 @@ class Carrier(Protocol):
 class H2Call(Generic[Item]):
     """A ``Call`` (items are bytes) or a ``TokenCall`` (``tokens``: bytes and Tokens).
 
-    ``timeout`` is in seconds. Dispatched by ``start``, again on another connection when the first never opened it.
+    ``timeout`` is in seconds, ``largest`` the size limit of a message in bytes. Dispatched by ``start``, again on
+    another connection when the first never opened it.
     """
 
-    def __init__(self, headers: bytes, message: bytes, timeout: float | None, *, tokens: bool) -> None:
+    def __init__(self, headers: bytes, message: bytes, timeout: float | None, *, tokens: bool, largest: int) -> None:
         self._request: tuple[bytes, bytes] | None = (headers, message)
         self._tokens = tokens
+        self._largest = min(largest, _UINT32_MAX)
         self._carrier: Carrier
         self._stream: Stream
         self._answered = False
@@ -60,7 +65,7 @@ class H2Call(Generic[Item]):
         """Run on ``carrier``. Only for a call whose request no engine has seen."""
         assert self._request is not None
         self._carrier = carrier
-        self._stream = Stream(self, *self._request, self._tokens)
+        self._stream = Stream(self, *self._request, self._tokens, self._largest)
         carrier.native.open(self._stream)
         carrier.flush_soon()
 

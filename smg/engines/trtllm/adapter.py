@@ -29,7 +29,6 @@ class TrtllmAdapter(ContractAdapter):
         """Encode a GenerateRequest. Raises GatewayError (400), see ``trtllm.sampling``."""
         message = pb.GenerateRequest(
             request_id=request.id,
-            tokenized=protobuf.tokenized(pb.TokenizedInput, request.ids, "input_token_ids"),
             sampling_config=sampling.sampling_config(request),
             output_config=sampling.output_config(request),
             max_tokens=sampling.max_tokens(request),
@@ -44,7 +43,7 @@ class TrtllmAdapter(ContractAdapter):
             message.guided_decoding.CopyFrom(sampling.guided_decoding(request.constraint))
         if request.lora is not None:
             message.lora_config.CopyFrom(sampling.lora_config(request.lora))
-        return protobuf.encode(message)
+        return protobuf.encode_with_ids(message, request.ids, "input_token_ids")
 
     def decoder(self, request: EngineRequest) -> TrtllmDecoder:
         return TrtllmDecoder(request)

@@ -35,13 +35,12 @@ class VllmAdapter(ContractAdapter):
             raise unsupported("lora_path", "LoRA adapters")
         message = pb.GenerateRequest(
             request_id=request.id,
-            tokenized=protobuf.tokenized(pb.TokenizedInput, request.ids),
             sampling_params=sampling_params(request),
             stream=True,
             # Rank 0 is a pin too, None is none.
             data_parallel_rank=request.dp_rank,
         )
-        return protobuf.encode(message)
+        return protobuf.encode_with_ids(message, request.ids)
 
     def decoder(self, request: EngineRequest) -> VllmDecoder:
         return VllmDecoder(request)

@@ -1,0 +1,70 @@
+"""Rendered prompts equal those of ``transformers``, for templates of public models and all kinds of conversations."""
+
+import msgspec
+import pytest
+
+from smg.api.openai_chat.decode import decode
+from smg.core.errors import GatewayError
+from smg.text.chat import Chat
+from smg.text.shield import reveal
+from smg.text.tokenizer import Tokenizer
+from tests.golden import templates
+from tests.golden.templates import CONVERSATIONS, SPECIAL
+from tests.text.makers import chat_model
+
+TEMPLATES = templates.load()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    directory = chat_model(tmp_path_factory.mktemp("model"), None)
+    (directory / "tokenizer_config.json").write_bytes(msgspec.json.encode(SPECIAL))
+    return Tokenizer(directory)
+
+
+@pytest.fixture(scope="module")
+def chats(tokenizer):
+    return {name: Chat(source, tokenizer) for name, source in TEMPLATES.items()}
+
+
+def prompt_of(chat: Chat, body: dict) -> str | None:
+    """Our prompt; None when the conversation is refused."""
+    try:
+        return reveal(chat.render(decode(msgspec.json.encode({"model": "m", **body}), {})).prompt)
+    except GatewayError as error:
+        assert error.status == 400
+        return None
+
+
+# Their system text goes into the last user message, and only if nothing follows it: transformers drops it here.
+DROP_SYSTEM = ("mistral_v2v3", "mistral_v3_tekken", "pixtral")
+CASES = [
+    (name, conversation)
+    for name in TEMPLATES
+    for conversation in CONVERSATIONS
+    if not (name in DROP_SYSTEM and conversation == "continued")
+]
+
+
+@pytest.mark.parametrize(("name", "conversation"), CASES)
+def test_prompts(name, conversation, chats, tokenizer):
+    body = CONVERSATIONS[conversation]
+    assert prompt_of(chats[name], body) == templates.expected(TEMPLATES[name], body, tokenizer.specials.context())
+
+
+@pytest.mark.parametrize("name", DROP_SYSTEM)
+def test_a_continued_answer_keeps_the_system_text(name, chats, tokenizer):
+    body = CONVERSATIONS["continued"]
+    theirs = templates.expected(TEMPLATES[name], body, tokenizer.specials.context())
+    ours = prompt_of(chats[name], body)
+    assert "You are terse." not in theirs
+    assert ours.endswith("You are terse.\n\nHi there[/INST]The answer is")
+
+
+def test_there_are_conversations_that_templates_refuse(chats, tokenizer):
+    """Both sides refuse the same, so that the comparisons above are of something."""
+    special = tokenizer.specials.context()
+    found = {key: templates.expected(TEMPLATES[key[0]], CONVERSATIONS[key[1]], special) for key in CASES}
+    refused = {name for (name, _), prompt in found.items() if prompt is None}
+    assert "gemma" in refused
+    assert sum(prompt is None for prompt in found.values()) < len(CASES) / 10
