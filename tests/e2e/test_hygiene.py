@@ -139,8 +139,8 @@ async def check_streams_beside_long_prompts(gateway: Gateway, record: Callable[[
     busy = p99([gap for at, gap in gaps if begin <= at <= end])
     record("p99 gap, ms", {"calm": round(calm * 1000, 1), "busy": round(busy * 1000, 1)})
     record("p99 of /health, ms", round(p99(seconds) * 1000, 1))
-    assert busy - calm < 0.2
-    assert p99(seconds) < 0.2
+    assert busy - calm < 0.5
+    assert p99(seconds) < 0.5
 
 
 async def ask(client: httpx.AsyncClient, gateway: Gateway, number: int) -> None:

@@ -373,3 +373,50 @@ def test_reasoning_beside_calls_and_content_lacks_harmonys_name(prompt_of):
         Message("assistant", "done", reasoning="why"),
     ]
     assert prompt_of(template, messages) == "-;why;-;why;"
+
+
+# An answer has a header of its own, its text is trimmed, and the prompt for one stops before the header.
+HEADED = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}<final>{% endif %}{{ m.content | trim }}</>"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "history"), [("The answer is ", "The answer is "), ("\n The", "The"), (HOSTILE, HOSTILE.lstrip())]
+)
+def test_a_continued_message_is_written_as_the_template_writes_answers(tokenizer, text, history):
+    rendered = continued(tokenizer, HEADED, Message("assistant", text))
+    assert reveal(rendered.prompt) == "<user>q</><assistant><final>" + history
+    assert (rendered.tail, rendered.history) == ("<user>q</><assistant><final>", history)
+    assert tokenizer.token_id("<|im_end|>") not in tokenizer.encode(rendered.prompt)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        # Refuses a conversation that ends with an answer; changes the answer's text; has no place for it.
+        "{% if messages[-1].role != 'user' %}{{ raise_exception('no') }}{% endif %}" + CHATML,
+        CHATML.replace("message.content }}", "message.content | upper }}").replace("message.role", "'x'"),
+        "{% for m in messages if m.role == 'user' %}<user>{{ m.content }}</>{% endfor %}<assistant>",
+    ],
+)
+def test_where_that_does_not_work_the_text_follows_the_generation_prompt(tokenizer, template):
+    rendered = continued(tokenizer, template, Message("assistant", "The answer"))
+    assert (
+        rendered.prompt
+        == Chat(template, tokenizer).render(GenerationRequest("chat", "m", [Message("user", "q")])).prompt
+        + "The answer"
+    )
+    assert rendered.history == "The answer"
+
+
+def test_continuing_loses_no_system_text(tokenizer):
+    """This template shows it only before a last user message."""
+    template = (
+        "{% for m in messages if m.role != 'system' %}{% if loop.last and m.role == 'user' %}"
+        "{{ messages[0].content }};{% endif %}[{{ m.content }}]{% endfor %}"
+    )
+    turns = [Message("system", "Be terse."), Message("user", "q"), Message("assistant", "The")]
+    rendered = Chat(template, tokenizer).render(GenerationRequest("chat", "m", turns, continue_final_message=True))
+    assert rendered.prompt == "Be terse.;[q]The"
