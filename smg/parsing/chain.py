@@ -46,6 +46,7 @@ class Chain:
         self._reasoning = reasoning or Passthrough(start)
         self._tools = tools or Passthrough(start)
         self._held = {"reasoning": Held(), "tools": Held()}
+        self._failed = start.failed
         self._mint = mint
         self._number = earlier
         self._with_ids = with_ids
@@ -113,6 +114,7 @@ class Chain:
             pieces = parser.feed(text)
         except Exception:
             logger.exception("the %s parser failed; the rest of the output is passed on unparsed", kind)
+            self._failed(kind)
         else:
             held.took(text, pieces)
             return pieces

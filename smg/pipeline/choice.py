@@ -26,7 +26,8 @@ class Choice:
 
     A choice is *over* once nothing more goes to the client (its Finish is due), and *ended* once the engine has said
     so too. ``tokens`` counts the output ids the client's usage includes. ``rows`` chooses log probabilities, where they
-    were asked for. With ``silent`` the output is thrown away, because only the prompt was asked about.
+    were asked for. With ``silent`` the output is thrown away, because only the prompt was asked about. With
+    ``keep_text``, ``text`` is in the end what the engine wrote, before any parsing.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Choice:
         rows: Rows | None = None,
         *,
         silent: bool = False,
+        keep_text: bool = False,
     ) -> None:
         self.index = spec.choice
         self.over = False
@@ -48,11 +50,13 @@ class Choice:
         self.reasoning_tokens = 0
         self.spec_accepted_tokens = 0
         self.spec_draft_tokens = 0
+        self.text = ""
         self._chain = chain
         self._stops = stops
         self._rows = rows
         self._fed: Sequence[TokenLogprobs] = ()
         self._silent = silent
+        self._keep_text = keep_text
         self._table = table
         self._direct = False
         self._reason = ""
@@ -153,6 +157,8 @@ class Choice:
             row, self._row = self._row, None
             if self._direct:
                 self.tokens = len(self._table.ids(row))
+            if self._keep_text:
+                self.text = self._table.text(row)
             self._table.close(row)
 
     def _feed_row(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> None:
