@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from smg.api.sampling import OpenAIBody
 from smg.constraints import schema as schemas
 from smg.constraints.tags import check_tag
 from smg.core.errors import bad_request
@@ -62,6 +63,22 @@ _FORMATS: Union[Any] = Union(
         "structural_tag": TagFormat,
     }
 )
+
+
+def of_openai(body: OpenAIBody) -> Constraint | None:
+    """The constraint of a chat or completions body. Raises GatewayError, as ``constraint``."""
+    return constraint(
+        regex=body.regex,
+        ebnf=body.ebnf,
+        json_schema=body.json_schema,
+        structural_tag=body.structural_tag,
+        response_format=body.response_format,
+        guided_json=body.guided_json,
+        guided_regex=body.guided_regex,
+        guided_grammar=body.guided_grammar,
+        guided_choice=body.guided_choice,
+        structured_outputs=body.structured_outputs,
+    )
 
 
 def constraint(

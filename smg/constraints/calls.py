@@ -110,17 +110,6 @@ def _dsml(prefix: str, block: str) -> Shape:
     )
 
 
-def _invoke(begin: str, end: str) -> Shape:
-    return Shape(
-        '<invoke name="NAME">\n',
-        "</invoke>\n",
-        open=f"{begin}\n",
-        close=end,
-        trigger=begin,
-        elements=Elements('<parameter name="KEY">', "</parameter>\n"),
-    )
-
-
 def _pairs(begin: str, end: str, line: str) -> Shape:
     elements = Elements(f"<arg_key>KEY</arg_key>{line}<arg_value>", f"</arg_value>{line}")
     return Shape(f"{begin}NAME{line}", end, trigger=begin, elements=elements)
@@ -133,10 +122,10 @@ _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 
 _SHAPES: Mapping[str, Shape] = {
     "qwen": _objects("<tool_call>\n", "\n</tool_call>"),
-    "longcat": _objects("<longcat_tool_call>", "</longcat_tool_call>"),
+    "longcat": _objects("<longcat_tool_call>\n", "\n</longcat_tool_call>"),
     "ernie45": _objects("<tool_call>\n", "\n</tool_call>"),
     "granite_20b_fc": _objects("<function_call> ", ""),
-    "internlm": _objects("<|action_start|><|plugin|>", "<|action_end|>", "parameters"),
+    "internlm": _objects("<|action_start|><|plugin|>\n", "<|action_end|>", "parameters"),
     "gigachat3": _objects("<|function_call|>", ""),
     "jamba": _array("<tool_calls>[", "]</tool_calls>"),
     "hunyuan_a13b": _array("<tool_calls>[", "]</tool_calls>"),
@@ -193,7 +182,7 @@ _SHAPES: Mapping[str, Shape] = {
     "solar_open": Shape(
         "<|tool_call:begin|>",
         "<|tool_call:end|>",
-        id="[0-9A-Za-z]{8,24}",
+        id="[0-9A-Za-z]{1,24}",
         head="<|tool_call:name|>NAME<|tool_call:args|>",
     ),
     "qwen_xml": _function("<tool_call>", "</tool_call>"),
@@ -202,8 +191,22 @@ _SHAPES: Mapping[str, Shape] = {
     "deepseek32": _dsml("｜DSML｜", "function_calls"),
     "deepseek_v4": _dsml("｜DSML｜", "tool_calls"),
     "gigachat35": _dsml("｜GCML｜", "tool_calls"),
-    "minimax_m2": _invoke("<minimax:tool_call>", "</minimax:tool_call>"),
-    "dots": _invoke("<dots_function_call>", "</dots_function_call>"),
+    "minimax_m2": Shape(
+        '<invoke name="NAME">\n',
+        "</invoke>\n",
+        open="<minimax:tool_call>\n",
+        close="</minimax:tool_call>",
+        trigger="<minimax:tool_call>",
+        elements=Elements('<parameter name="KEY">', "</parameter>\n"),
+    ),
+    "dots": Shape(
+        '<invoke name="NAME">',
+        "</invoke>",
+        open="<dots_function_call>",
+        close="</dots_function_call>",
+        separator="\n",
+        elements=Elements('<parameter name="KEY">', "</parameter>"),
+    ),
     "glm45_moe": _pairs("<tool_call>", "</tool_call>", "\n"),
     "glm47_moe": _pairs("<tool_call>", "</tool_call>", ""),
     "iquest": _pairs("<iquest_tool_call>", "</iquest_tool_call>", ""),
@@ -212,6 +215,7 @@ _SHAPES: Mapping[str, Shape] = {
         "</tool_call>",
         open="<tool_calls>",
         close="</tool_calls>",
+        separator="\n",
         elements=Elements("<arg_key>KEY</arg_key><arg_value>", "</arg_value>"),
     ),
     "step3": Shape(

@@ -146,7 +146,7 @@ def _rules(wish: Constraint | None, mode: str, tools: Sequence[Tool], *, enforce
         for tool in tools
         if tool.strict or mode == "required"
     }
-    return Rules(text, bound, enforced)
+    return Rules(text, bound, enforced) if text or bound else Rules()
 
 
 def _shape(tools: Sequence[Tool], parsers: Parsers, able: Abilities, has: Has) -> Shape | None:
