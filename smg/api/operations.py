@@ -3,6 +3,7 @@
 from smg.api import admin, health, models
 from smg.api.classify import classify
 from smg.api.classify.types import Classifications, ClassifyBody
+from smg.api.debug import DebugList, debug_request, debug_requests
 from smg.api.embeddings import embeddings
 from smg.api.embeddings.types import EmbeddingBody, Embeddings
 from smg.api.info import ModelInfo, ServerInfo, model_info, server_info
@@ -14,6 +15,7 @@ from smg.api.rerank.types import RerankBody, Reranked
 from smg.api.route import Route
 from smg.api.tokenize import detokenize, tokenize
 from smg.api.tokenize.types import DetokenizeBody, Detokenized, TokenizeBody, Tokenized
+from smg.pipeline.debug import DebugRecord
 
 _loads = json_handler(admin.loads)
 
@@ -109,6 +111,22 @@ OPERATIONS: tuple[Route, ...] = (
         summary="The reasoning in a text",
         body=ReasoningBody,
         reply=ParsedReasoning,
+    ),
+    Route(
+        "GET",
+        "/debug/requests",
+        json_handler(debug_requests),
+        "admin",
+        summary="The generations in the debug window",
+        reply=DebugList,
+    ),
+    Route(
+        "GET",
+        "/debug/requests/<id:path>",
+        debug_request,
+        "admin",
+        summary="One generation: prompt, ids, raw text and events",
+        reply=DebugRecord,
     ),
     Route("GET", "/get_loads", _loads, "admin", summary="The engines' last load reports"),
     Route("GET", "/loads", _loads, "admin", summary="The engines' last load reports"),

@@ -27,7 +27,7 @@ class Choice:
     A choice is *over* once nothing more goes to the client (its Finish is due), and *ended* once the engine has said
     so too. ``tokens`` counts the output ids the client's usage includes. ``rows`` chooses log probabilities, where they
     were asked for. With ``silent`` the output is thrown away, because only the prompt was asked about. With
-    ``keep_text``, ``text`` is in the end what the engine wrote, before any parsing.
+    ``keep_text``, ``text`` and ``ids`` are in the end what the engine wrote, before any parsing.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Choice:
         self.spec_accepted_tokens = 0
         self.spec_draft_tokens = 0
         self.text = ""
+        self.ids: list[int] = []
         self._chain = chain
         self._stops = stops
         self._rows = rows
@@ -159,6 +160,7 @@ class Choice:
                 self.tokens = len(self._table.ids(row))
             if self._keep_text:
                 self.text = self._table.text(row)
+                self.ids = list(self._table.ids(row))
             self._table.close(row)
 
     def _feed_row(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> None:

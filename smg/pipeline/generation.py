@@ -12,12 +12,11 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from smg.constraints.verify import Verifier
 from smg.core.backends import EngineRequest, RowSource
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.core.events import Event, Failure, Finish, Usage
+from smg.core.events import Event, Failure, Usage
 from smg.core.ids import dispatch_id
 from smg.core.request import GenerationRequest, Limits
 from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
@@ -33,6 +32,7 @@ from smg.pipeline.reading import Reading, read
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
 from smg.pipeline.stops import Stops, share_out
+from smg.pipeline.watch import Watch, watch
 from smg.routing import needs
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
@@ -83,7 +83,7 @@ class Generation:
         self._admitted: AdmissionLease | None = None
         self._running: Running | None = None
         self._choices: list[Choice] = []
-        self._verifiers: dict[int, Verifier] = {}
+        self._watch: Watch | None = None
         self._cached = 0
         self._weights = ""
         self._events: list[Event] = []
@@ -213,7 +213,8 @@ class Generation:
     def _open(self, plan: _Plan) -> None:
         """Open the rows and parsers of all choices."""
         request, prepared = self._request, plan.prepared
-        rules = plan.reading.output.rules
+        self._watch = watch(self._services, plan.reading, self._facts)
+        watched = self._watch is not None
         silent = request.limits.max_tokens == 0
         for index in range(self._first, self._first + request.n):
             chain = plan.reading.chain(request, index)
@@ -229,11 +230,9 @@ class Generation:
             )
             rows = self._rows(spec)
             choice = Choice(
-                self._services.table, spec, self.decoder, chain, plan.stops, rows, silent=silent, keep_text=bool(rules)
+                self._services.table, spec, self.decoder, chain, plan.stops, rows, silent=silent, keep_text=watched
             )
             self._choices.append(choice)
-            if rules:
-                self._verifiers[index] = Verifier(rules)
 
     def _rows(self, spec: RowSpec) -> Rows | None:
         if self._request.logprobs is None:
@@ -307,7 +306,8 @@ class Generation:
             finished = choice.finish()
             if finished:
                 self._report(choice, finished, last=True)
-                self._verify(choice, finished[-1])
+                if self._watch is not None:
+                    self._watch.finished(choice, finished[-1])
         self._count()
         self._done = self._complete()
         if self._done or not self._direct:
@@ -320,19 +320,11 @@ class Generation:
 
     def _report(self, choice: Choice, events: list[Event], *, last: bool = False) -> None:
         """Put out what came of ``choice``; ``last`` when no more will."""
-        if (verifier := self._verifiers.get(choice.index)) is not None:
-            verifier.take(events)
+        if self._watch is not None:
+            self._watch.take(choice.index, events)
         if self._prompt is not None:
             events = self._prompt.order(choice.index, events, last=last)
         self._events += events
-
-    def _verify(self, choice: Choice, finish: Event) -> None:
-        """Hold a finished choice against what it was bound to."""
-        verifier = self._verifiers.get(choice.index)
-        if verifier is None or not isinstance(finish, Finish):
-            return
-        if reason := verifier.broken(finish, choice.text if choice.plain else None):
-            self._facts.invalid(reason)
 
     def _complete(self) -> bool:
         """All choices are over, and the engine has ended too or has to be told so."""
@@ -386,6 +378,9 @@ class Generation:
             return
         self._count()
         self._facts.closed(self.usage)
+        if self._watch is not None:
+            plan = self._known
+            self._watch.closed(self._ctx, plan.text.tokenizer, plan.model.id, plan.prepared.ids, self._choices)
         self._services.router.release(self._running.lease, self._outcome if whole else "cancelled")
         if not self._source_over and not (self._choices and all(choice.ended for choice in self._choices)):
             why = self._ctx.cancel.reason or ("stop" if whole and self._outcome == "ok" else reason)
