@@ -38,7 +38,11 @@ class CallEnd(msgspec.Struct, frozen=True):
     complete: bool = True
 
 
-Piece: TypeAlias = Content | Reasoning | CallStart | CallArguments | CallEnd
+class Surplus(msgspec.Struct, frozen=True):
+    """A call begins that nobody wants: the request allows only one. Nothing of it follows."""
+
+
+Piece: TypeAlias = Content | Reasoning | CallStart | CallArguments | CallEnd | Surplus
 
 
 def _unheard(kind: str) -> None:

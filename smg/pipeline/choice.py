@@ -15,6 +15,7 @@ class Parsing(Protocol):
     """The part of ``parsing.chain.Chain`` a choice uses."""
 
     plain: bool
+    enough: bool
 
     def feed(self, output: RowOutput) -> list[Event]: ...
 
@@ -102,6 +103,9 @@ class Choice:
         if not self._direct:
             self.tokens += len(output.ids)
             self._events += self._chain.feed(output)
+            if self._chain.enough and not self.over:
+                self.over = self._unknown_stop = True
+                self._reason = "stop"
 
     def feed(self, batch: TokenBatch) -> list[Event]:
         """Take one batch; returns what the client gets for it, its Finish excepted (see ``finish``).
