@@ -1,11 +1,21 @@
-"""The routes that belong to no dialect: models, tokenizers, health, metrics and the fleet."""
+"""The routes that belong to no dialect: embeddings and kin, models, tokenizers, health, metrics and the fleet."""
 
 from smg.api import admin, health, models
+from smg.api.classify import classify
+from smg.api.classify.types import Classifications, ClassifyBody
+from smg.api.debug import DebugList, debug_request, debug_requests
+from smg.api.embeddings import embeddings
+from smg.api.embeddings.types import EmbeddingBody, Embeddings
 from smg.api.info import ModelInfo, ServerInfo, model_info, server_info
 from smg.api.json_handler import json_handler
+from smg.api.parse import parse_function_call, parse_reasoning
+from smg.api.parse.types import FunctionCallBody, ParsedFunctionCalls, ParsedReasoning, ReasoningBody
+from smg.api.rerank import rerank
+from smg.api.rerank.types import RerankBody, Reranked
 from smg.api.route import Route
 from smg.api.tokenize import detokenize, tokenize
 from smg.api.tokenize.types import DetokenizeBody, Detokenized, TokenizeBody, Tokenized
+from smg.pipeline.debug import DebugRecord
 
 _loads = json_handler(admin.loads)
 
@@ -27,6 +37,39 @@ OPERATIONS: tuple[Route, ...] = (
         summary="Text of token ids",
         body=DetokenizeBody,
         reply=Detokenized,
+    ),
+    Route(
+        "POST",
+        "/v1/embeddings",
+        json_handler(embeddings),
+        "data",
+        summary="Vectors of texts or token ids",
+        body=EmbeddingBody,
+        reply=Embeddings,
+    ),
+    *(
+        Route(
+            "POST",
+            path,
+            json_handler(rerank),
+            "data",
+            summary="Documents by how well they answer a query",
+            body=RerankBody,
+            reply=Reranked,
+        )
+        for path in ("/v1/rerank", "/rerank")
+    ),
+    *(
+        Route(
+            "POST",
+            path,
+            json_handler(classify),
+            "data",
+            summary="The most probable class of each text",
+            body=ClassifyBody,
+            reply=Classifications,
+        )
+        for path in ("/v1/classify", "/classify")
     ),
     Route("GET", "/v1/models", models.list_models, "data", summary="All models"),
     Route("GET", "/v1/models/<model:path>", models.get_model, "data", summary="One model"),
@@ -50,6 +93,40 @@ OPERATIONS: tuple[Route, ...] = (
         "admin",
         summary="The engines and their state",
         query=("model",),
+    ),
+    Route(
+        "POST",
+        "/parse/function_call",
+        json_handler(parse_function_call),
+        "admin",
+        summary="The tool calls in a text",
+        body=FunctionCallBody,
+        reply=ParsedFunctionCalls,
+    ),
+    Route(
+        "POST",
+        "/parse/reasoning",
+        json_handler(parse_reasoning),
+        "admin",
+        summary="The reasoning in a text",
+        body=ReasoningBody,
+        reply=ParsedReasoning,
+    ),
+    Route(
+        "GET",
+        "/debug/requests",
+        json_handler(debug_requests),
+        "admin",
+        summary="The generations in the debug window",
+        reply=DebugList,
+    ),
+    Route(
+        "GET",
+        "/debug/requests/<id:path>",
+        debug_request,
+        "admin",
+        summary="One generation: prompt, ids, raw text and events",
+        reply=DebugRecord,
     ),
     Route("GET", "/get_loads", _loads, "admin", summary="The engines' last load reports"),
     Route("GET", "/loads", _loads, "admin", summary="The engines' last load reports"),

@@ -1,12 +1,25 @@
-"""Decodes what bounds the output: at most one of regex, grammar, schema and response format (spec api-and-ops 1.5)."""
+"""Decodes what bounds the output, whatever field it comes in: at most one of them (spec api-and-ops 1.5; case SO-01).
 
-from typing import Any
+``response_format`` is OpenAI's; ``regex``, ``ebnf``, ``json_schema`` and ``structural_tag`` are SGLang's; ``guided_*``
+and ``structured_outputs`` are vLLM's, old and new.
+"""
+
+from typing import Any, TypeAlias
 
 import msgspec
 
+from smg.api.sampling import OpenAIBody
+from smg.constraints import schema as schemas
+from smg.constraints.tags import check_tag
 from smg.core.errors import bad_request
 from smg.core.request import Constraint
-from smg.core.wire import Union, Unknown, join, kind_of
+from smg.core.wire import Union, Unknown, convert, join
+
+MAX_REGEX = 64 << 10  # characters
+MAX_GRAMMAR = 256 << 10  # characters
+MAX_CHOICES = 10_000
+
+Found: TypeAlias = list[tuple[str, Constraint]]
 
 
 class TextFormat(msgspec.Struct):
@@ -27,7 +40,45 @@ class JsonSchemaFormat(msgspec.Struct):
     json_schema: JsonSchema
 
 
-_FORMATS: Union[Any] = Union({"text": TextFormat, "json_object": JsonObjectFormat, "json_schema": JsonSchemaFormat})
+class TagFormat(msgspec.Struct):
+    """The tag is the object itself, in its new form (``format``) or its old one (``structures``, ``triggers``)."""
+
+
+class StructuredOutputs(msgspec.Struct):
+    """vLLM's object of constraints; what is not named here (white space, backends) is its engines' own business."""
+
+    json: Any = None
+    json_object: bool | None = None
+    regex: str | None = None
+    grammar: str | None = None
+    choice: list[str] | None = None
+    structural_tag: Any = None
+
+
+_FORMATS: Union[Any] = Union(
+    {
+        "text": TextFormat,
+        "json_object": JsonObjectFormat,
+        "json_schema": JsonSchemaFormat,
+        "structural_tag": TagFormat,
+    }
+)
+
+
+def of_openai(body: OpenAIBody) -> Constraint | None:
+    """The constraint of a chat or completions body. Raises GatewayError, as ``constraint``."""
+    return constraint(
+        regex=body.regex,
+        ebnf=body.ebnf,
+        json_schema=body.json_schema,
+        structural_tag=body.structural_tag,
+        response_format=body.response_format,
+        guided_json=body.guided_json,
+        guided_regex=body.guided_regex,
+        guided_grammar=body.guided_grammar,
+        guided_choice=body.guided_choice,
+        structured_outputs=body.structured_outputs,
+    )
 
 
 def constraint(
@@ -35,26 +86,36 @@ def constraint(
     regex: str | None = None,
     ebnf: str | None = None,
     json_schema: Any = None,
-    structural_tag: str | None = None,
+    structural_tag: Any = None,
     response_format: Any = None,
+    guided_json: Any = None,
+    guided_regex: str | None = None,
+    guided_grammar: str | None = None,
+    guided_choice: list[str] | None = None,
+    structured_outputs: Any = None,
     path: str = "",
 ) -> Constraint | None:
     """The constraint of a request whose body has these fields at ``path``.
 
-    ``json_schema`` is a schema as JSON text or as an object.
+    A schema or a structural tag is an object, or its JSON text.
 
     Raises:
         GatewayError: more than one, or a bad one.
     """
-    found: list[tuple[str, Constraint]] = []
-    if regex is not None:
-        found.append(("regex", Constraint("regex", regex)))
-    if ebnf is not None:
-        found.append(("ebnf", Constraint("grammar", ebnf)))
-    if json_schema is not None:
-        found.append(("json_schema", Constraint("json_schema", _schema(json_schema, join(path, "json_schema")))))
+    texts = {"regex": regex, "ebnf": ebnf, "guided_regex": guided_regex, "guided_grammar": guided_grammar}
+    found: Found = []
+    for name, text in texts.items():
+        if text is not None:
+            found.append((name, _text("regex" if "regex" in name else "grammar", text, join(path, name))))
+    for name, schema in (("json_schema", json_schema), ("guided_json", guided_json)):
+        if schema is not None:
+            found.append((name, _schema(schema, join(path, name))))
     if structural_tag is not None:
-        found.append(("structural_tag", Constraint("structural_tag", structural_tag)))
+        found.append(("structural_tag", check_tag(structural_tag, join(path, "structural_tag"))))
+    if guided_choice is not None:
+        found.append(("guided_choice", _choice(guided_choice, join(path, "guided_choice"))))
+    if structured_outputs is not None:
+        found += _structured_outputs(structured_outputs, join(path, "structured_outputs"))
     formatted = _response_format(response_format, join(path, "response_format"))
     if formatted is not None:
         found.append(("response_format", formatted))
@@ -64,18 +125,47 @@ def constraint(
     return found[0][1] if found else None
 
 
-def _schema(value: Any, path: str) -> str:
-    if isinstance(value, dict):
-        return msgspec.json.encode(value).decode()
-    if not isinstance(value, str):
-        raise bad_request(f"Expected 'str' or 'object', got '{kind_of(value)}'", path)
-    try:
-        decoded = msgspec.json.decode(value)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise bad_request("not a JSON text", path) from None
-    if not isinstance(decoded, dict):
-        raise bad_request("a JSON schema is an object", path)
-    return value
+def _text(kind: str, text: str, path: str) -> Constraint:
+    most = MAX_REGEX if kind == "regex" else MAX_GRAMMAR
+    if not text.strip():
+        raise bad_request(f"the {kind} is empty", path)
+    if len(text) > most:
+        raise bad_request(f"the {kind} is longer than {most} characters", path)
+    return Constraint(kind, text)
+
+
+def _choice(texts: list[str], path: str) -> Constraint:
+    if not 0 < len(texts) <= MAX_CHOICES:
+        raise bad_request(f"1 to {MAX_CHOICES} texts can be chosen from, not {len(texts)}", path)
+    for index, text in enumerate(texts):
+        if not text:
+            raise bad_request("a text to choose must not be empty", f"{path}[{index}]")
+    return Constraint("choice", choices=tuple(texts))
+
+
+def _schema(value: Any, path: str, *, strict: bool = False) -> Constraint:
+    found = schemas.parse(value, path)
+    schemas.check(found, path)
+    return Constraint("json_schema", msgspec.json.encode(schemas.strict(found) if strict else found).decode())
+
+
+def _structured_outputs(value: Any, path: str) -> Found:
+    wire = convert(value, StructuredOutputs, path)
+    found: Found = []
+    if wire.json is not None:
+        found.append(("structured_outputs.json", _schema(wire.json, f"{path}.json")))
+    if wire.json_object:
+        found.append(("structured_outputs.json_object", Constraint("json_object")))
+    if wire.regex is not None:
+        found.append(("structured_outputs.regex", _text("regex", wire.regex, f"{path}.regex")))
+    if wire.grammar is not None:
+        found.append(("structured_outputs.grammar", _text("grammar", wire.grammar, f"{path}.grammar")))
+    if wire.choice is not None:
+        found.append(("structured_outputs.choice", _choice(wire.choice, f"{path}.choice")))
+    if wire.structural_tag is not None:
+        tag = check_tag(wire.structural_tag, f"{path}.structural_tag")
+        found.append(("structured_outputs.structural_tag", tag))
+    return found
 
 
 def _response_format(value: Any, path: str) -> Constraint | None:
@@ -87,8 +177,10 @@ def _response_format(value: Any, path: str) -> Constraint | None:
         case JsonSchemaFormat(json_schema=wire):
             if not wire.name:
                 raise bad_request("a JSON schema needs a name", f"{path}.json_schema.name")
-            return Constraint("json_schema", msgspec.json.encode(wire.schema or {}).decode())
+            return _schema(wire.schema or {}, f"{path}.json_schema.schema", strict=wire.strict is True)
+        case TagFormat():
+            return check_tag(value, path)
         case Unknown(type=name):
-            known = "text, json_object or json_schema"
+            known = "text, json_object, json_schema or structural_tag"
             raise bad_request(f"unknown response format '{name}', expected {known}", f"{path}.type")
     return None

@@ -51,12 +51,30 @@ ResponseFormat: TypeAlias = Annotated[
             "type": ["object", "null"],
             "required": ["type"],
             "properties": {
-                "type": {"enum": ["text", "json_object", "json_schema"]},
+                "type": {"enum": ["text", "json_object", "json_schema", "structural_tag"]},
                 "json_schema": {
                     "type": "object",
                     "required": ["name"],
                     "properties": {"name": {"type": "string", "minLength": 1}, "schema": {"type": "object"}},
                 },
+            },
+        },
+    ),
+]
+Schema: TypeAlias = Annotated[str | dict[str, Any], Meta(description="an object, or its JSON text")]
+StructuredOutputs: TypeAlias = Annotated[
+    Any,
+    Meta(
+        description="vLLM's constraints on the output, one of them",
+        extra_json_schema={
+            "type": ["object", "null"],
+            "properties": {
+                "json": {"type": ["object", "string"]},
+                "json_object": {"type": "boolean"},
+                "regex": {"type": "string"},
+                "grammar": {"type": "string"},
+                "choice": {"type": "array", "items": {"type": "string"}},
+                "structural_tag": {"type": ["object", "string"]},
             },
         },
     ),
@@ -110,6 +128,13 @@ class OpenAIBody(SamplingBody):
     stream_options: StreamOptions | None = None
     min_tokens: Count | None = None
     response_format: ResponseFormat = None
+    json_schema: Schema | None = None
+    structural_tag: Schema | None = None
+    guided_json: Schema | None = None
+    guided_regex: str | None = None
+    guided_grammar: str | None = None
+    guided_choice: list[str] | None = None
+    structured_outputs: StructuredOutputs = None
     lora_path: str | None = None
     return_hidden_states: Unsupported = None
     session_params: Unsupported = None

@@ -338,6 +338,15 @@ class TelemetrySettings(_Group, frozen=True):
         Literal["debug", "info", "warn", "error"], option("--log-level", "Least severe level that is logged.")
     ] = "info"
     log_json: Annotated[bool, option("--log-json", "Log one JSON object per line.")] = False
+    debug_requests: Annotated[
+        int,
+        option(
+            "--debug-requests",
+            "Generations that each process keeps for GET /debug/requests, prompts and answers included; 0: none.",
+            ge=0,
+            le=10_000,
+        ),
+    ] = 0
     worker_header: Annotated[
         bool, option("--worker-header", "Name the engine that served a request in the header x-smg-worker.")
     ] = False

@@ -26,7 +26,8 @@ class EngineRequest(msgspec.Struct):
     ``stop_ids`` end a choice inside the engine; stop strings are never sent (the gateway matches text itself).
     ``dp_rank`` is None unless the worker is pinned to a data-parallel rank (0 is a valid pin). ``lora`` names a LoRA
     adapter as the engine knows it. ``require_reasoning`` says that the model is to think before it answers (and before
-    a constraint applies). ``vocab_size`` is the engine's, 0 when unknown.
+    a constraint applies). ``from_first_token``: the constraint has room for reasoning itself and applies at once,
+    whatever the engine would do otherwise. ``vocab_size`` is the engine's, 0 when unknown.
     """
 
     id: str
@@ -41,6 +42,7 @@ class EngineRequest(msgspec.Struct):
     dp_rank: int | None = None
     lora: str | None = None
     require_reasoning: bool = False
+    from_first_token: bool = False
     vocab_size: int = 0
     trace: str | None = None
 

@@ -5,7 +5,7 @@ One parser object serves one choice of one request. ``feed`` gets whatever text 
 the end of the output. Nothing fed may be lost: what is neither reasoning nor a call comes back as ``Content``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -38,7 +38,15 @@ class CallEnd(msgspec.Struct, frozen=True):
     complete: bool = True
 
 
-Piece: TypeAlias = Content | Reasoning | CallStart | CallArguments | CallEnd
+class Surplus(msgspec.Struct, frozen=True):
+    """A call begins that nobody wants: the request allows only one. Nothing of it follows."""
+
+
+Piece: TypeAlias = Content | Reasoning | CallStart | CallArguments | CallEnd | Surplus
+
+
+def _unheard(kind: str) -> None:
+    """Nobody wants to know."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -49,7 +57,8 @@ class Start(msgspec.Struct, frozen=True):
     tail. ``thinking`` is the resolved toggle, None when the template has none. ``tools`` are those offered in the
     request. ``parallel`` False: only the first call counts (case OA-09). ``unknown_tools`` is what the operator wants
     done with a call of a tool that was not offered: ``forward``, ``drop`` or ``text``; None (not said): a marked call
-    is forwarded, one without markers is text (case TP-10).
+    is forwarded, one without markers is text (case TP-10). ``failed`` is called with ``reasoning`` or ``tools`` when a
+    parser breaks.
     """
 
     prompt_tail: str = ""
@@ -58,6 +67,7 @@ class Start(msgspec.Struct, frozen=True):
     tools: Sequence[Tool] = ()
     parallel: bool = True
     unknown_tools: str | None = None
+    failed: Callable[[str], None] = _unheard
 
 
 class Parser(Protocol):

@@ -14,7 +14,17 @@ from smg.core.batch import TokenLogprobs
 from smg.core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from smg.core.stream import RowOutput
 from smg.parsing import call_ids
-from smg.parsing.base import CallArguments, CallEnd, CallStart, Content, Parser, Piece, Reasoning, Start
+from smg.parsing.base import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Parser,
+    Piece,
+    Reasoning,
+    Start,
+    Surplus,
+)
 from smg.parsing.call_ids import Mint
 from smg.parsing.held import Held
 from smg.parsing.passthrough import Passthrough
@@ -25,8 +35,8 @@ logger = logging.getLogger(__name__)
 class Chain:
     """Parsers of one choice; ``reasoning`` and ``tools`` are fresh objects, None where there is nothing to parse.
 
-    ``with_ids`` puts token ids on the events. ``mint`` makes the id of a tool call, ``earlier`` is how many calls the
-    conversation has had.
+    ``enough`` is True once nothing that follows will be wanted. ``with_ids`` puts token ids on the events. ``mint``
+    makes the id of a tool call, ``earlier`` is how many calls the conversation has had.
     """
 
     def __init__(
@@ -46,12 +56,14 @@ class Chain:
         self._reasoning = reasoning or Passthrough(start)
         self._tools = tools or Passthrough(start)
         self._held = {"reasoning": Held(), "tools": Held()}
+        self._failed = start.failed
         self._mint = mint
         self._number = earlier
         self._with_ids = with_ids
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._calls: list[str] = []
+        self.enough = False
         self._open = False
         self._broken_off = False
         if start.history:
@@ -83,6 +95,9 @@ class Chain:
         for piece in self._guard("reasoning", self._reasoning, None, cut):
             pieces += self._tool_pieces(piece)
         pieces += self._guard("tools", self._tools, None, cut)
+        if self.enough:
+            # The output was broken off inside a call that nobody wants.
+            pieces = [piece for piece in pieces if not isinstance(piece, Content)]
         events = self._events(pieces)
         if self._open:
             events += self._events([CallEnd(complete=False)])
@@ -113,6 +128,7 @@ class Chain:
             pieces = parser.feed(text)
         except Exception:
             logger.exception("the %s parser failed; the rest of the output is passed on unparsed", kind)
+            self._failed(kind)
         else:
             held.took(text, pieces)
             return pieces
@@ -137,6 +153,8 @@ class Chain:
                     events.append(self._start(piece))
                 case CallArguments(text=text):
                     events.append(ToolCallDelta(self.choice, len(self._calls) - 1, text, *self._take()))
+                case Surplus():
+                    self.enough = True
                 case CallEnd(complete=complete):
                     self._open = False
                     self._broken_off = self._broken_off or not complete
@@ -171,10 +189,10 @@ def _merged(pieces: Sequence[Piece]) -> list[Piece]:
     """Join neighbours of one kind and drop empty texts: one event per batch and kind."""
     out: list[Piece] = []
     for kind, group in groupby(pieces, type):
-        if kind is CallStart or kind is CallEnd:
+        if kind in (CallStart, CallEnd, Surplus):
             out += group
             continue
-        text = "".join(piece.text for piece in group if not isinstance(piece, CallStart | CallEnd))
+        text = "".join(piece.text for piece in group if isinstance(piece, Content | Reasoning | CallArguments))
         if text:
             out.append(
                 Content(text) if kind is Content else Reasoning(text) if kind is Reasoning else CallArguments(text)

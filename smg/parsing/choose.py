@@ -9,7 +9,7 @@ import msgspec
 from smg.config.load import SettingsError
 from smg.config.settings import ModelSettings
 from smg.core.request import GenerationRequest
-from smg.parsing.base import Start
+from smg.parsing.base import ParserFactory, Start
 from smg.parsing.chain import Chain
 from smg.parsing.detect import TokenId, detect, thinks, tokens_of
 from smg.parsing.format import Format
@@ -23,8 +23,16 @@ class Parsers(msgspec.Struct, frozen=True):
     tools: Format
     unknown_tools: str | None = None
 
-    def chain(self, request: GenerationRequest, choice: int, start: Start, *, with_ids: bool = False) -> Chain:
-        """Make the parsers of one choice of ``request``.
+    def chain(
+        self,
+        request: GenerationRequest,
+        choice: int,
+        start: Start,
+        *,
+        with_ids: bool = False,
+        forced: ParserFactory | None = None,
+    ) -> Chain:
+        """Make the parsers of one choice of ``request``; ``forced`` replaces the parser of calls.
 
         Reasoning stays in the text when the client does not want it apart; calls are parsed when tools are offered and
         not forbidden (case OA-09).
@@ -32,7 +40,7 @@ class Parsers(msgspec.Struct, frozen=True):
         start = msgspec.structs.replace(start, parallel=request.tool_choice.parallel, unknown_tools=self.unknown_tools)
         callable_ = bool(request.tools) and request.tool_choice.mode != "none"
         reasoning = self.reasoning.factory if request.separate_reasoning else self.reasoning.together
-        tools = self.tools.factory if callable_ else None
+        tools = (forced or self.tools.factory) if callable_ else None
         if not callable_:
             start = msgspec.structs.replace(start, tools=())
         return Chain(

@@ -15,6 +15,7 @@ class Parsing(Protocol):
     """The part of ``parsing.chain.Chain`` a choice uses."""
 
     plain: bool
+    enough: bool
 
     def feed(self, output: RowOutput) -> list[Event]: ...
 
@@ -26,7 +27,8 @@ class Choice:
 
     A choice is *over* once nothing more goes to the client (its Finish is due), and *ended* once the engine has said
     so too. ``tokens`` counts the output ids the client's usage includes. ``rows`` chooses log probabilities, where they
-    were asked for. With ``silent`` the output is thrown away, because only the prompt was asked about.
+    were asked for. With ``silent`` the output is thrown away, because only the prompt was asked about. With
+    ``keep_text``, ``text`` and ``ids`` are in the end what the engine wrote, before any parsing.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Choice:
         rows: Rows | None = None,
         *,
         silent: bool = False,
+        keep_text: bool = False,
     ) -> None:
         self.index = spec.choice
         self.over = False
@@ -48,11 +51,14 @@ class Choice:
         self.reasoning_tokens = 0
         self.spec_accepted_tokens = 0
         self.spec_draft_tokens = 0
+        self.text = ""
+        self.ids: list[int] = []
         self._chain = chain
         self._stops = stops
         self._rows = rows
         self._fed: Sequence[TokenLogprobs] = ()
         self._silent = silent
+        self._keep_text = keep_text
         self._table = table
         self._direct = False
         self._reason = ""
@@ -97,6 +103,9 @@ class Choice:
         if not self._direct:
             self.tokens += len(output.ids)
             self._events += self._chain.feed(output)
+            if self._chain.enough and not self.over:
+                self.over = self._unknown_stop = True
+                self._reason = "stop"
 
     def feed(self, batch: TokenBatch) -> list[Event]:
         """Take one batch; returns what the client gets for it, its Finish excepted (see ``finish``).
@@ -153,6 +162,9 @@ class Choice:
             row, self._row = self._row, None
             if self._direct:
                 self.tokens = len(self._table.ids(row))
+            if self._keep_text:
+                self.text = self._table.text(row)
+                self.ids = list(self._table.ids(row))
             self._table.close(row)
 
     def _feed_row(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> None:

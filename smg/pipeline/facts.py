@@ -1,5 +1,7 @@
 """What one generation leaves behind for operators: metrics, and the notes of its context (spec api-and-ops 6.1)."""
 
+import logging
+
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.events import Usage
@@ -7,11 +9,14 @@ from smg.routing.needs import warning
 from smg.routing.router import Lease
 from smg.telemetry.metrics import Metrics
 
+log = logging.getLogger("smg.pipeline")
+
 
 class Facts:
     """Counts one generation.
 
-    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts``, ``warning`` and ``error``.
+    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts``, ``warning``, ``invalid`` and
+    ``error``.
     """
 
     def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
@@ -19,6 +24,7 @@ class Facts:
         self._ctx = ctx
         self._streaming = "true" if streaming else "false"
         self._model = ""
+        self._ignored: frozenset[str] = frozenset()
         self._first: float | None = None
         self._closed = False
 
@@ -28,13 +34,25 @@ class Facts:
         self._ctx.notes["model"] = name
         self._metrics.router_requests_total.inc(name, self._ctx.endpoint, self._streaming)
 
+    def ignored(self, feature: str) -> None:
+        """The engines will not be asked for ``feature``, whichever is chosen."""
+        self._ignored = frozenset({feature})
+
+    def invalid(self, reason: str) -> None:
+        """A choice does not match what it was bound to, for a reason of ``constraints.verify``."""
+        self._metrics.structured_output_invalid_total.inc(self._model, reason)
+        self._ctx.notes["invalid"] = reason
+        text = f"an answer does not match the requested format ({reason})"
+        self._ctx.notes["warning"] = "; ".join(filter(None, (self._ctx.notes.get("warning"), text)))
+        log.warning("an answer does not match its format", extra={"model": self._model, "reason": reason})
+
     def selected(self, lease: Lease, policy: str, attempt: int) -> None:
         """A worker was chosen for attempt number ``attempt``."""
         notes = self._ctx.notes
         notes.update(worker=lease.worker.id, reason=lease.reason, attempts=str(attempt))
         notes.pop("warning", None)
-        if lease.lacks:
-            notes["warning"] = warning(lease.lacks)
+        if lacks := lease.lacks | self._ignored:
+            notes["warning"] = warning(lacks)
         self._metrics.worker_selection_total.inc(lease.worker.id, self._model, policy)
 
     def retried(self, code: str) -> None:

@@ -21,8 +21,6 @@ from smg.core.ids import dispatch_id
 from smg.core.request import GenerationRequest, Limits
 from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
 from smg.fleet.records import ModelRecord
-from smg.parsing.base import Start
-from smg.parsing.choose import choose
 from smg.pipeline.choice import Choice
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
@@ -30,9 +28,11 @@ from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.limits import fit, must_generate, refuse_media, with_defaults
 from smg.pipeline.loading import loaded
 from smg.pipeline.prompt import PromptReport
+from smg.pipeline.reading import Reading, read
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
 from smg.pipeline.stops import Stops, share_out
+from smg.pipeline.watch import Watch, watch
 from smg.routing import needs
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
@@ -60,6 +60,7 @@ class _Plan(msgspec.Struct):
     prepared: Prepared
     limits: Limits
     stops: Stops
+    reading: Reading
 
 
 class Generation:
@@ -82,6 +83,7 @@ class Generation:
         self._admitted: AdmissionLease | None = None
         self._running: Running | None = None
         self._choices: list[Choice] = []
+        self._watch: Watch | None = None
         self._cached = 0
         self._weights = ""
         self._events: list[Event] = []
@@ -157,7 +159,10 @@ class Generation:
         prepared = await self._interrupt.run(prepare(text, request))
         limits = fit(model, request.limits, len(prepared.ids))
         stops = share_out(request.stop, model.eos_ids, text.tokenizer)
-        self._plan = _Plan(model, text, decoder, prepared, limits, stops)
+        reading = read(self._services, model, text, request, prepared)
+        if reading.output.ignored:
+            self._facts.ignored(reading.output.ignored)
+        self._plan = _Plan(model, text, decoder, prepared, limits, stops, reading)
         self.usage = Usage(prompt_tokens=len(prepared.ids))
 
     async def _admit(self) -> None:
@@ -165,7 +170,7 @@ class Generation:
 
     async def _dispatch(self) -> None:
         request, plan = self._request, self._known
-        ids = plan.prepared.ids
+        ids, output = plan.prepared.ids, plan.reading.output
 
         def engine_request(attempt: int) -> EngineRequest:
             return EngineRequest(
@@ -178,10 +183,11 @@ class Generation:
                 ignore_eos=request.stop.ignore_eos,
                 n=request.n,
                 logprobs=request.logprobs,
-                constraint=request.constraint,
+                constraint=output.constraint,
                 dp_rank=request.hints.dp_rank,
                 lora=request.lora,
-                require_reasoning=plan.prepared.thinking is True,
+                require_reasoning=output.require_reasoning,
+                from_first_token=output.from_first_token,
                 vocab_size=plan.model.vocab_size,
                 trace=self._ctx.trace.header() if self._ctx.trace else None,
             )
@@ -191,7 +197,7 @@ class Generation:
             ids,
             hints=request.hints,
             tokens=len(ids),
-            needs=needs.required(request),
+            needs=needs.required(request, output.constraint),
             wishes=needs.wished(request),
         )
         dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
@@ -207,13 +213,11 @@ class Generation:
     def _open(self, plan: _Plan) -> None:
         """Open the rows and parsers of all choices."""
         request, prepared = self._request, plan.prepared
-        parsers = choose(
-            self._services.settings.model, plan.model.id, plan.text.source.default, plan.text.tokenizer.token_id
-        )
-        start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, request.tools)
+        self._watch = watch(self._services, plan.reading, self._facts)
+        watched = self._watch is not None
         silent = request.limits.max_tokens == 0
         for index in range(self._first, self._first + request.n):
-            chain = parsers.chain(request, index, start, with_ids=request.return_ids)
+            chain = plan.reading.chain(request, index)
             spec = RowSpec(
                 choice=index,
                 skip_special_tokens=request.skip_special_tokens,
@@ -225,7 +229,9 @@ class Generation:
                 continues=prepared.continues,
             )
             rows = self._rows(spec)
-            choice = Choice(self._services.table, spec, self.decoder, chain, plan.stops, rows, silent=silent)
+            choice = Choice(
+                self._services.table, spec, self.decoder, chain, plan.stops, rows, silent=silent, keep_text=watched
+            )
             self._choices.append(choice)
 
     def _rows(self, spec: RowSpec) -> Rows | None:
@@ -300,6 +306,8 @@ class Generation:
             finished = choice.finish()
             if finished:
                 self._report(choice, finished, last=True)
+                if self._watch is not None:
+                    self._watch.finished(choice, finished[-1])
         self._count()
         self._done = self._complete()
         if self._done or not self._direct:
@@ -312,6 +320,8 @@ class Generation:
 
     def _report(self, choice: Choice, events: list[Event], *, last: bool = False) -> None:
         """Put out what came of ``choice``; ``last`` when no more will."""
+        if self._watch is not None:
+            self._watch.take(choice.index, events)
         if self._prompt is not None:
             events = self._prompt.order(choice.index, events, last=last)
         self._events += events
@@ -368,6 +378,9 @@ class Generation:
             return
         self._count()
         self._facts.closed(self.usage)
+        if self._watch is not None:
+            plan = self._known
+            self._watch.closed(self._ctx, plan.text.tokenizer, plan.model.id, plan.prepared.ids, self._choices)
         self._services.router.release(self._running.lease, self._outcome if whole else "cancelled")
         if not self._source_over and not (self._choices and all(choice.ended for choice in self._choices)):
             why = self._ctx.cancel.reason or ("stop" if whole and self._outcome == "ok" else reason)

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from smg._native.region import Region
@@ -12,6 +13,7 @@ from smg.engines.transport.table import TRANSPORTS
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
 from smg.parsing.choose import named
+from smg.pipeline.debug import DebugWindow
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts
@@ -48,6 +50,7 @@ class Services:
     metrics: Metrics
     control: Control | None = None
     draining: bool = False
+    debug: DebugWindow | None = None
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
@@ -73,6 +76,14 @@ class Services:
         await self.drivers.close()
 
 
+def _debug(settings: Settings, process: int) -> DebugWindow | None:
+    """The window, when it is on; records of an earlier run of this process go either way."""
+    directory = Path(settings.server.state_dir) / "debug"
+    size = settings.telemetry.debug_requests
+    window = DebugWindow(directory, process, size) if size or directory.is_dir() else None
+    return window if size else None
+
+
 def build(settings: Settings, region: Region, process: int) -> Services:
     """Make the services of request worker ``process``. Needs a running event loop only from the first request on.
 
@@ -96,6 +107,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),
         table=make_table(),
         metrics=metrics,
+        debug=_debug(settings, process),
     )
     view.on_change(services.follow)
     return services

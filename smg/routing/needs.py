@@ -8,7 +8,7 @@ with a warning.
 from collections.abc import Mapping, Sequence
 
 from smg.core.errors import GatewayError
-from smg.core.request import GenerationRequest
+from smg.core.request import Constraint, GenerationRequest
 from smg.engines.capabilities import CONSTRAINTS, FEATURES
 from smg.engines.constraints import param_of
 from smg.fleet.records import WorkerRecord
@@ -25,9 +25,9 @@ _PARAMS: Mapping[str, str] = {
 }
 
 
-def required(request: GenerationRequest) -> frozenset[str]:
-    """Features without which ``request`` cannot be answered as asked."""
-    logprobs, constraint = request.logprobs, request.constraint
+def required(request: GenerationRequest, constraint: Constraint | None) -> frozenset[str]:
+    """Features without which ``request`` cannot be answered as asked; ``constraint`` is what binds its output."""
+    logprobs = request.logprobs
     asked = {
         "generate": True,
         "n": request.n > 1,

@@ -63,6 +63,15 @@ class Metrics:
             "admission_rejections_total", "Generations refused because too many were running or waiting.", "reason"
         )
         self.engine_aborts_total = counter("engine_aborts_total", "Generations an engine was told to stop.", "reason")
+        self.parser_failures_total = counter(
+            "parser_failures_total", "Outputs whose rest was passed on unparsed.", "model", "kind", "parser"
+        )
+        self.structured_output_invalid_total = counter(
+            "structured_output_invalid_total",
+            "Answers that do not match what they were bound to: cut off (length, stop), or in spite of the engine or "
+            "for want of a constraint (engine, unconstrained).",
+            *("model", "reason"),
+        )
         self.tokenizer_cache_hits_total = counter(
             "tokenizer_cache_hits_total",
             "Prompts found whole (l0), or by how they begin (l1).",

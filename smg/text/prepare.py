@@ -58,6 +58,27 @@ def prepare_now(model: TextModel, request: GenerationRequest) -> Prepared:
     return prepared
 
 
+async def prepare_pair(model: TextModel, first: str, second: str, path: str) -> list[int]:
+    """The ids of two texts as one input of a cross-encoder; ``path`` is where the body has them.
+
+    Raises:
+        GatewayError: 400: ``tokenization_failed`` where the tokenizer has no form for pairs, or ``empty_input``.
+    """
+
+    def encode() -> list[int]:
+        try:
+            return model.tokenizer.encode_pair(first, second)
+        except Exception as error:  # the library raises bare Exception, and the texts are the client's
+            message = "the model's tokenizer has no form for two texts"
+            raise GatewayError("tokenization_failed", message, param=path, detail=str(error)) from error
+
+    short = _utf8_below(first + second)
+    ids = encode() if short else await asyncio.get_running_loop().run_in_executor(_threads(), encode)
+    if not ids:
+        raise GatewayError("empty_input", "the input has no tokens", param=path)
+    return ids
+
+
 def _chat(model: TextModel, request: GenerationRequest) -> Prepared:
     rendered = model.chat(bool(request.tools)).render(request)
     ids = _encode(model, rendered.prompt, False)

@@ -114,6 +114,15 @@ class Tokenizer:
         ids: list[int] = encoding.ids
         return self._without_joiners(ids) if self._joiner is not None and self._joiner in ids else ids
 
+    def encode_pair(self, first: str, second: str) -> list[int]:
+        """Encode two texts as one input, with what the model puts around and between them (cross-encoders).
+
+        The library raises bare Exception where the tokenizer has no form for pairs.
+        """
+        (encoding,) = self._hf.encode_batch_fast([(first, second)], add_special_tokens=True)
+        ids: list[int] = encoding.ids
+        return ids
+
     def token_id(self, text: str) -> int | None:
         """Id of the token that is exactly ``text`` (None: the vocabulary has none)."""
         token: int | None = self._hf.token_to_id(text)

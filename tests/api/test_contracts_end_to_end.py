@@ -1,25 +1,12 @@
 """One client, engines of all five contracts: the same answers, streamed or not (spec engine-contract 10.1)."""
 
-import asyncio
-import contextlib
-import io
-import zipfile
-
-import msgspec
 import openai
 import pytest
 
-from smg._native.region import STATUS, Region
-from smg.config.settings import RoutingSettings, Settings
-from smg.engine_server.mock import CONTRACTS, MockEngine, Script
+from smg.engine_server.mock import CONTRACTS, Script
 from smg.engine_server.mock import tokenizer as mock
-from smg.engines.capabilities import offered
-from smg.engines.table import adapter
-from smg.fleet.models import derive
-from smg.fleet.records import STATUS_CODES, FleetSnapshot, WorkerRecord
-from smg.pipeline import services as pipeline
+from tests.api.contract_fleet import engines_of_contracts, services_over
 from tests.api.serving import serving, until
-from tests.engines.contracts import driver_to
 
 HI = [{"role": "user", "content": "hi"}]
 TEXT = "hello there, you"
@@ -27,38 +14,14 @@ TEXT = "hello there, you"
 
 @pytest.fixture
 async def engines():
-    """Engines by the name of their contract, which is their model's name too; ``bge`` only embeds."""
-    async with contextlib.AsyncExitStack() as stack:
-        made = {name: MockEngine(Script.text(TEXT), contract=name, model=name) for name in CONTRACTS}
-        made["bge"] = MockEngine(contract="sglang", model="bge", generates=False)
-        for engine in made.values():
-            await stack.enter_async_context(engine)
-        yield made
+    async with engines_of_contracts(Script.text(TEXT)) as engines:
+        yield engines
 
 
 @pytest.fixture
 async def gateway(engines, tmp_path):
-    """Services over these engines, as control would have published them."""
-    zipfile.ZipFile(io.BytesIO(mock.archive(32768))).extractall(tmp_path)
-    region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
-    workers, infos = [], {}
-    for slot, (name, engine) in enumerate(engines.items()):
-        contract = "sglang" if name == "bge" else name
-        async with driver_to(engine.url, contract) as driver:
-            infos[name] = await driver.info()
-        features = offered(adapter(contract).capabilities, infos[name])
-        workers.append(WorkerRecord(name, slot, engine.url, runtime=contract, models=[name], features=features))
-        region.worker_set(slot, STATUS, STATUS_CODES["ready"])
-    models = derive(workers, infos, {}, lambda: 7)
-    for model in models:
-        model.tokenizer_dir, model.tokenizer_key = str(tmp_path), "k"
-    region.publish(msgspec.msgpack.encode(FleetSnapshot(1, workers, models)))
-    built = pipeline.build(Settings(routing=RoutingSettings(retry_initial_backoff_ms=1)), region, 1)
-    watch = asyncio.create_task(built.watch())
-    await until(lambda: all(built.texts.ready(model) for model in models))
-    yield built
-    watch.cancel()
-    await built.close()
+    async with services_over(engines, tmp_path) as built:
+        yield built
 
 
 @pytest.fixture

@@ -103,7 +103,10 @@ class TestDecode:
             ({"regex": "a+"}, Constraint("regex", "a+")),
             ({"ebnf": "root ::= x"}, Constraint("grammar", "root ::= x")),
             ({"json_schema": '{"type":"object"}'}, Constraint("json_schema", '{"type":"object"}')),
-            ({"structural_tag": "{}"}, Constraint("structural_tag", "{}")),
+            (
+                {"structural_tag": '{"triggers":["<a"],"structures":[]}'},
+                Constraint("structural_tag", '{"type":"structural_tag","triggers":["<a"],"structures":[]}'),
+            ),
         ],
     )
     def test_constraints(self, params, expected):

@@ -202,7 +202,6 @@ async def test_wrong_values_are_refused_by_name(stub, drain, request_of, prompt,
 @pytest.mark.parametrize(
     ("params", "fields", "words"),
     [
-        ({"structural_tag": "{}"}, {}, "structural tags"),
         ({"stop": ["x"]}, {}, "stop strings"),
         ({}, {"mm_inputs": pb.MultimodalInputs()}, "multimodal"),
         ({}, {"kv_transfer_params_json": "{}"}, "KV transfer"),

@@ -191,3 +191,16 @@ async def test_a_stop_string_in_a_call_closes_nothing(tmp_path):
         _, _, calls, reason = await ask(client, stop=["STOP"])
     # Not tool_calls: nobody may run a call whose arguments are cut off.
     assert (calls, reason) == ([("run", '{"cmd": "ls"')], "stop")
+
+
+async def test_OA_09_the_engine_is_told_to_stop_where_a_second_call_begins(tmp_path):
+    calls = [("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Bergen"})]
+    script = Script.text(WRITERS["qwen"](calls) + " and so on" * 200, per_chunk=1)
+    for fields in ({}, {"tool_choice": "required"}):
+        async with gateway(tmp_path, script, tool_call_parser="hermes") as client:
+            answer = await ask(client, parallel_tool_calls=False, **fields)
+            assert answer == ("", "", [("get_weather", '{"city": "Oslo"}')], "tool_calls")
+            whole = await client.chat.completions.create(
+                model="mock", messages=HI, tools=TOOLS, parallel_tool_calls=False, **fields
+            )
+            assert whole.usage.completion_tokens < len(mock.encode_text(WRITERS["qwen"](calls)))

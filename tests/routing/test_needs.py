@@ -19,9 +19,14 @@ def request(**fields):
     return GenerationRequest(dialect="openai_chat", model="m", **fields)
 
 
+def required(**fields):
+    """Needs of a request whose own constraint is what binds its output."""
+    return needs.required(request(**fields), fields.get("constraint"))
+
+
 class TestWhatARequestNeeds:
     def test_text_is_all_a_plain_request_needs(self):
-        assert needs.required(request()) == {"generate"}
+        assert required() == {"generate"}
         assert needs.wished(request()) == frozenset()
 
     @pytest.mark.parametrize(
@@ -38,11 +43,11 @@ class TestWhatARequestNeeds:
         ids=str,
     )
     def test_what_changes_the_answer_is_a_need(self, fields, feature):
-        assert needs.required(request(**fields)) == {"generate", feature}
+        assert required(**fields) == {"generate", feature}
         assert feature in FEATURES
 
     def test_prompt_logprobs_come_on_top(self):
-        assert needs.required(request(logprobs=Logprobs(prompt=True))) == {"generate", "logprobs", "prompt_logprobs"}
+        assert required(logprobs=Logprobs(prompt=True)) == {"generate", "logprobs", "prompt_logprobs"}
 
     @pytest.mark.parametrize(
         ("fields", "feature"),
@@ -50,7 +55,7 @@ class TestWhatARequestNeeds:
         ids=str,
     )
     def test_what_leaves_the_answer_right_is_a_wish(self, fields, feature):
-        assert needs.required(request(**fields)) == {"generate"}
+        assert required(**fields) == {"generate"}
         assert needs.wished(request(**fields)) == {feature}
 
 

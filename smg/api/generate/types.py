@@ -24,7 +24,7 @@ class SamplingParams(SamplingBody):
     min_new_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     json_schema: str | dict[str, Any] | None = None
-    structural_tag: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
     stop_regex: Unsupported = None
     custom_params: Unsupported = None
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sanic import Request
 
-from smg.fleet.records import FleetSnapshot, WorkerRecord
+from smg.fleet.records import ModelRecord, WorkerRecord
 from smg.pipeline.services import Services
 from smg.routing.models import resolve
 
@@ -31,9 +31,8 @@ class ModelInfo(msgspec.Struct):
 
 async def model_info(request: Request, services: Services) -> ModelInfo:
     """The model named by ``?model=``; may be left out where there is only one. Raises GatewayError, as routing does."""
-    snapshot = services.view.snapshot()
-    record = resolve(snapshot, request.args.get("model", ""))
-    labels = _labels(snapshot, services, record.id)
+    record = resolve(services.view.snapshot(), request.args.get("model", ""))
+    labels = engine_labels(services, record)
     return ModelInfo(
         model_path=labels.get("model_path", record.id),
         tokenizer_path=labels.get("tokenizer_path", ""),
@@ -49,9 +48,10 @@ async def model_info(request: Request, services: Services) -> ModelInfo:
     )
 
 
-def _labels(snapshot: FleetSnapshot, services: Services, model: str) -> dict[str, str]:
-    """Labels of an engine that serves ``model``, a ready one if there is one."""
-    serving: list[WorkerRecord] = [worker for worker in snapshot.workers if model in worker.models]
+def engine_labels(services: Services, model: ModelRecord) -> dict[str, str]:
+    """What an engine that serves ``model`` told of it, a ready one if there is one."""
+    workers = services.view.snapshot().workers
+    serving: list[WorkerRecord] = [worker for worker in workers if model.id in worker.models]
     ready = (worker for worker in serving if services.view.status(worker) == "ready")
     worker = next(ready, serving[0] if serving else None)
     return worker.labels if worker is not None else {}

@@ -9,7 +9,7 @@ from smg.api.openai_chat.messages import messages
 from smg.api.openai_chat.rules import check, max_tokens
 from smg.api.openai_chat.tools import tool_choice, tools
 from smg.api.openai_chat.types import ChatBody
-from smg.api.output_format import constraint
+from smg.api.output_format import of_openai
 from smg.api.sampling import UsageOptions, limits, sampling, stop_rules, usage_options
 from smg.core import wire
 from smg.core.errors import bad_request
@@ -38,7 +38,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         tools=offered,
         tool_choice=tool_choice(chat, offered),
         sampling=sampling(chat),
-        constraint=constraint(regex=chat.regex, ebnf=chat.ebnf, response_format=chat.response_format),
+        constraint=of_openai(chat),
         stop=stop_rules(chat),
         limits=limits(max_tokens(chat), chat.min_tokens),
         n=chat.n or 1,

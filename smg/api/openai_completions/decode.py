@@ -6,7 +6,7 @@ import msgspec
 
 from smg.api.hints import hints
 from smg.api.openai_completions.types import DEFAULT_MAX_TOKENS, CompletionBody
-from smg.api.output_format import constraint
+from smg.api.output_format import of_openai
 from smg.api.prompts import either, put
 from smg.api.sampling import UsageOptions, limits, refuse, sampling, stop_rules, usage_options
 from smg.core import wire
@@ -39,12 +39,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         add_special_tokens=wired.add_special_tokens is not False,
         suffix=wired.suffix or None,
         sampling=sampling(wired),
-        constraint=constraint(
-            regex=wired.regex,
-            ebnf=wired.ebnf,
-            json_schema=wired.json_schema,
-            response_format=wired.response_format,
-        ),
+        constraint=of_openai(wired),
         stop=stop_rules(wired),
         limits=limits(wired.max_tokens, wired.min_tokens, DEFAULT_MAX_TOKENS),
         n=best_of,

@@ -1,6 +1,6 @@
 """The wire types of completions: the body, and the buffered answer."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -32,7 +32,6 @@ class CompletionBody(OpenAIBody):
     logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
     echo: bool | None = None
     add_special_tokens: bool | None = None
-    json_schema: str | dict[str, Any] | None = None
 
 
 class CompletionLogprobs(msgspec.Struct):

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from smg.engine_server.llama import gbnf
+from smg.engine_server.llama import gbnf, structural
 from smg.engine_server.llama.guidance import ConstraintError, Guide, Matcher
 
 _SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -40,6 +40,8 @@ def compile(sampling: Any, guide: Guide) -> Matcher:
             return guide.compile("regex", choice(sampling.choice.choices))
         case "grammar":
             return guide.compile("lark", grammar(sampling.grammar))
+        case "structural_tag":
+            return guide.compile("lark", structural_tag(sampling.structural_tag))
         case other:
             raise ConstraintError(f"this engine has no constraints of kind {other}")
 
@@ -68,6 +70,14 @@ def choice(choices: Any) -> str:
     if not choices:
         raise ConstraintError("there is nothing to choose from")
     return "|".join(_SPECIAL.sub(lambda match: f"\\x{{{ord(match.group()):X}}}", text) for text in choices)
+
+
+def structural_tag(text: str) -> str:
+    """A Lark grammar from a structural tag. Raises ConstraintError."""
+    try:
+        return structural.to_lark(text, _SEPARATORS)
+    except structural.TagError as error:
+        raise ConstraintError(str(error)) from None
 
 
 def grammar(text: str) -> str:

@@ -98,7 +98,6 @@ def refuse_unsupported(request: Any) -> None:
     """Raise Refused when ``request`` asks for what this engine does not have."""
     sampling = request.sampling_params
     unsupported = {
-        "structural tags": sampling.WhichOneof("constraint") == "structural_tag",
         "stop strings (send stop_token_ids)": sampling.stop,
         "truncate_prompt_tokens": sampling.HasField("truncate_prompt_tokens"),
         "multimodal input": request.HasField("mm_inputs") or request.extra_mm_inputs or request.HasField("media_refs"),

@@ -72,7 +72,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     Engine: ``healthy`` and ``serving`` are the answers of HealthCheck and grpc.health.v1, the former after
     ``health_delay`` seconds; ``startup_delay`` makes the engine unready for so many seconds after ``start``.
-    ``waiting`` and ``token_usage`` go into GetLoads. ``embedding`` is the length of the vectors Embed returns.
+    ``waiting`` and ``token_usage`` go into GetLoads. ``embedding`` is the vector that Embed returns, or
+    the length of one that depends on the prompt.
     ``bundle`` and ``bundle_digest`` replace the tokenizer archive and its SHA-256; ``bundle_chunk`` (bytes) the
     contract's own size of chunks.
     """
@@ -102,7 +103,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     startup_delay: float = 0.0
     waiting: int = 0
     token_usage: float = 0.0
-    embedding: int = 8
+    embedding: int | Sequence[float] = 8
     bundle: bytes | None = None
     bundle_digest: str | None = None
     bundle_chunk: int | None = None

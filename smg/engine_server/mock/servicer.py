@@ -228,9 +228,10 @@ class MockServicer:
         answer = self.contract.pb.EmbedResponse
         if "embedding_dim" not in answer.DESCRIPTOR.fields_by_name:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this engine does not embed")
-        prompt, length = request.tokenized.input_ids, self.script.embedding
-        vector = [float((sum(prompt) + place) % 7) for place in range(length)]
-        return answer(embedding=vector, embedding_dim=length, prompt_tokens=len(prompt))
+        prompt, vector = request.tokenized.input_ids, self.script.embedding
+        if isinstance(vector, int):
+            vector = [float((sum(prompt) + place) % 7) for place in range(vector)]
+        return answer(embedding=vector, embedding_dim=len(vector), prompt_tokens=len(prompt))
 
     async def FlushCache(self, request: Any, context: Any) -> Any:
         await self._fault("FlushCache", context)

@@ -39,6 +39,7 @@ def sampling_params(request: EngineRequest) -> pb.SamplingParams:
             params.prompt_logprobs = request.logprobs.top
     if request.constraint is not None:
         _constrain(params, constraints.checked(request.constraint))
+        params.grammar_from_first_token = request.from_first_token
     return params
 
 

@@ -2,7 +2,7 @@
 (spec parsers 1): unknown tools, limits, white space around calls, and no text lost."""
 
 from smg.core.request import Tool
-from smg.parsing.base import CallArguments, CallEnd, CallStart, Content, Piece, Start
+from smg.parsing.base import CallArguments, CallEnd, CallStart, Content, Piece, Start, Surplus
 from smg.parsing.engine.cursor import Malformed
 
 MAX_CALLS = 256
@@ -108,6 +108,8 @@ class Calls:
         self.started += not dropped
         if not self._muted:
             self._out.append(CallStart(name, native_id))
+        elif not dropped:
+            self._out.append(Surplus())
 
     def arguments(self, text: str) -> None:
         """More of the arguments' JSON text.

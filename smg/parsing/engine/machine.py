@@ -31,6 +31,7 @@ class Machine:
         self._cursor = Cursor()
         if grammar.prefill and start.prompt_tail.rstrip().endswith(grammar.prefill):
             self._cursor.feed(grammar.prefill)
+        self._failed = start.failed
         self._calls = Calls(start, grammar.undeclared)
         self._inside = False
         self._owed: tuple[str, ...] = ()  # closers of the last call, which had none so far
@@ -60,6 +61,7 @@ class Machine:
             self._run = None
         except Exception:
             logger.exception("a tool parser failed; the rest of the output is passed on unparsed")
+            self._failed("tools")
             self._run = None
             self._cursor.rewind()
             self._calls.finish()

@@ -6,7 +6,6 @@ be part of a marker, takes repeated blocks, and gives the same answer however th
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -45,10 +44,29 @@ class Delimiters(msgspec.Struct, frozen=True):
     trim: bool = False
     once: bool = False
 
+    def starts_inside(self, start: Start) -> bool:
+        """Whether the output begins inside a block."""
+        if start.prompt_tail.rstrip().endswith(tuple(opener.rstrip() for opener in self.openers)):
+            return True
+        return self.start == "inside" and start.thinking is not False and not self.closed(start)
+
+    def closed(self, start: Start) -> bool:
+        """Whether the prompt ends with a closed block."""
+        return start.prompt_tail.rstrip().endswith(tuple(closer.rstrip() for closer in self.closers))
+
+
+class DelimiterFactory(msgspec.Struct, frozen=True):
+    """Makes parsers of ``rules``, as ``parsing.table`` wants it."""
+
+    rules: Delimiters
+
+    def __call__(self, start: Start) -> "DelimiterParser":
+        return DelimiterParser(self.rules, start)
+
 
 def factory(delimiters: Delimiters) -> ParserFactory:
-    """The parser of ``delimiters``, as ``parsing.table`` wants it."""
-    return partial(DelimiterParser, delimiters)
+    """The parser of ``delimiters``."""
+    return DelimiterFactory(delimiters)
 
 
 class DelimiterParser:
@@ -56,7 +74,7 @@ class DelimiterParser:
 
     def __init__(self, delimiters: Delimiters, start: Start) -> None:
         self._rules = delimiters
-        self._inside = _starts_inside(delimiters, start)
+        self._inside = delimiters.starts_inside(start)
         # Until the first visible character white space may belong to a marker, and a stray closer is no text.
         self._fresh = True
         self._buffer = ""
@@ -139,15 +157,6 @@ class DelimiterParser:
         self._at = end
         if text:
             pieces.append(Reasoning(text) if self._inside else Content(text))
-
-
-def _starts_inside(delimiters: Delimiters, start: Start) -> bool:
-    tail = start.prompt_tail.rstrip()
-    if tail.endswith(tuple(opener.rstrip() for opener in delimiters.openers)):
-        return True
-    if tail.endswith(tuple(closer.rstrip() for closer in delimiters.closers)) or delimiters.start == "prompt":
-        return False
-    return start.thinking is not False
 
 
 def head_of(*heads: str) -> Head:

@@ -4,6 +4,9 @@ from smg.parsing.base import Content, Piece, Reasoning, Start
 from smg.parsing.markers import GAP, markers
 
 _PROMPT_OPENER = "<|open|>think<|sep|>"
+# What the model writes between its thinking and its answer, spelled as in its template.
+THINK_CLOSER = "<|close|>think<|sep|>"
+RESPONSE_OPENER = "<|open|>response<|sep|>"
 
 
 def _tag(kind: str, name: str) -> str:
@@ -27,12 +30,17 @@ class KimiK3:
     markers: tuple[str, ...] = ("<|open|>", "<|close|>", "<|sep|>", END)
 
     def __init__(self, start: Start) -> None:
-        tail = start.prompt_tail.rstrip()
-        opened = tail.endswith(_PROMPT_OPENER)
-        self._inside = opened or (start.thinking is not False and not tail.endswith("<|sep|>"))
+        self._inside = self.starts_inside(start)
         self._buffer = ""
         self._inside_legal = markers(OPEN_THINK, CLOSE_THINK, OPEN_TOOLS, *OPENERS, *CLOSERS, END)
         self._outside_legal = markers(OPEN_THINK, CLOSE_THINK, *OPENERS, *CLOSERS, END)
+
+    @staticmethod
+    def starts_inside(start: Start) -> bool:
+        """Whether the output begins inside thinking."""
+        tail = start.prompt_tail.rstrip()
+        opened = tail.endswith(_PROMPT_OPENER)
+        return opened or (start.thinking is not False and not tail.endswith("<|sep|>"))
 
     def feed(self, text: str) -> list[Piece]:
         return self._read(text, final=False)

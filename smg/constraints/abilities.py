@@ -1,0 +1,41 @@
+"""What the engines of a model can be asked for, where constraints have a choice (spec engine-contract 2.4, 9)."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from smg.fleet.records import WorkerRecord
+
+# What an engine tells when its constraints wait for the end of the reasoning by themselves.
+_START, _WAITS = "constrained_decoding_start", "after_reasoning"
+# Contracts with a field that asks for reasoning before the constraint.
+_ASKED_TO_WAIT = frozenset({"sglang"})
+
+
+class Abilities(msgspec.Struct, frozen=True):
+    """``tags``: every engine takes structural tags; ``schemas``: some engine takes JSON schemas.
+
+    ``waits``: every engine lets the model think before a constraint applies. Otherwise the constraint itself has to
+    leave room for it.
+    """
+
+    tags: bool = True
+    schemas: bool = True
+    waits: bool = False
+
+
+def abilities(workers: Sequence[WorkerRecord]) -> Abilities:
+    """The abilities of ``workers``, all of one model. What an engine has not told it is taken to have."""
+    return Abilities(
+        tags=all(_has(worker, "structural_tag") for worker in workers),
+        schemas=not workers or any(_has(worker, "json_schema") for worker in workers),
+        waits=bool(workers) and all(_waits(worker) for worker in workers),
+    )
+
+
+def _has(worker: WorkerRecord, feature: str) -> bool:
+    return worker.features is None or feature in worker.features
+
+
+def _waits(worker: WorkerRecord) -> bool:
+    return worker.runtime in _ASKED_TO_WAIT or worker.labels.get(_START) == _WAITS

@@ -1,0 +1,179 @@
+"""What an answer has to look like, for each combination of output constraint, tools and reasoning (cases SO-02, SO-03).
+
+The table is in docs/structured-output.md; the functions below are its rows.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from smg.constraints import formats, objects
+from smg.constraints import schema as schemas
+from smg.constraints.abilities import Abilities
+from smg.constraints.calls import Has, Shape, shape
+from smg.constraints.lead import Lead, lead
+from smg.constraints.verify import Rules, rules
+from smg.constraints.walk import Schema
+from smg.core.errors import GatewayError
+from smg.core.request import Constraint, GenerationRequest, Tool
+from smg.parsing.base import ParserFactory, Start
+from smg.parsing.choose import Parsers
+from smg.parsing.forced import Forced
+
+# Constraints that concern the answer's text, which a forced call has none of.
+_OF_TEXT = frozenset({"json_schema", "json_object"})
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What engines and parsers are told.
+
+    ``constraint`` applies to the whole output when ``from_first_token``, else where the engine's own rules say (behind
+    the reasoning, when ``require_reasoning``). ``tools`` replaces the parser of calls. ``ignored`` is the kind of a
+    constraint that could not be honoured. ``rules`` are what the answer is held against in the end.
+    """
+
+    constraint: Constraint | None = None
+    from_first_token: bool = False
+    require_reasoning: bool = False
+    tools: ParserFactory | None = None
+    ignored: str = ""
+    rules: Rules = Rules()
+
+
+def plan(request: GenerationRequest, parsers: Parsers, start: Start, able: Abilities, has: Has) -> Output:
+    """Decide for ``request``, whose prompt ended as ``start`` says.
+
+    ``has`` tells whether a text is a token of the vocabulary.
+
+    Raises:
+        GatewayError: 400: the wishes contradict each other, a tool's schema is bad, or no engine can do it.
+    """
+    thinks = start.thinking is True
+    wish, choice = request.constraint, request.tool_choice
+    tools = offered(request)
+    answer: Constraint | None = wish
+    parser: ParserFactory | None = None
+    if tools and choice.mode == "required":
+        answer, parser = _forced(request, tools, parsers, able, has)
+    elif tools:
+        answer = _free(request, tools, parsers, able, has)
+    held = _rules(wish, choice.mode, tools, enforced=answer is not None)
+    if answer is None:
+        return Output(require_reasoning=thinks, ignored="" if wish is None else wish.kind, rules=held)
+    first = lead(parsers.reasoning, start) if request.messages else None
+    return msgspec.structs.replace(_behind(answer, parser, first, thinks, able), rules=held)
+
+
+def offered(request: GenerationRequest) -> list[Tool]:
+    """The tools that may be called."""
+    choice = request.tool_choice
+    if choice.mode == "none":
+        return []
+    return [tool for tool in request.tools if not choice.names or tool.name in choice.names]
+
+
+def _forced(
+    request: GenerationRequest, tools: Sequence[Tool], parsers: Parsers, able: Abilities, has: Has
+) -> tuple[Constraint, ParserFactory]:
+    """A call must come: in the model's own form where it is known, else as plain JSON."""
+    wish = request.constraint
+    if wish is not None and wish.kind not in _OF_TEXT:
+        raise GatewayError(
+            "invalid_tool_configuration",
+            "a forced tool choice leaves no room for another constraint on the output",
+            param="tool_choice",
+        )
+    arguments = {tool.name: _arguments(request, tool) for tool in tools}
+    named = tools[0] if len(tools) == 1 else None
+    parser = Forced(named, parsers.tools.factory)
+    once = not request.tool_choice.parallel
+    found = _shape(tools, parsers, able, has)
+    if found is not None:
+        return formats.constraint(found.piece(arguments, forced=True, once=once or named is not None)), parser
+    if not able.schemas:
+        raise GatewayError(
+            "unsupported_parameter", "no engine of this model can be made to call a tool", param="tool_choice"
+        )
+    if named is not None:
+        return objects.one(arguments[named.name]), parser
+    return objects.several(arguments, once=once), parser
+
+
+def _free(
+    request: GenerationRequest, tools: Sequence[Tool], parsers: Parsers, able: Abilities, has: Has
+) -> Constraint | None:
+    """Calls may come. A constraint on the text must not forbid them, and strict tools bind their own calls only."""
+    wish = request.constraint
+    once = not request.tool_choice.parallel
+    found = _shape(tools, parsers, able, has)
+    if wish is None:
+        if found is None or not any(tool.strict for tool in tools):
+            return None
+        arguments = {tool.name: _arguments(request, tool) if tool.strict else _ANYTHING for tool in tools}
+        return formats.constraint(found.piece(arguments, forced=False, once=once))
+    if parsers.tools.factory is None:
+        # Nothing that this model writes is read as a call.
+        return wish
+    text = formats.piece_of(wish)
+    if found is None or text is None:
+        return None
+    arguments = {tool.name: _arguments(request, tool) for tool in tools}
+    return formats.constraint(formats.either(text, found.piece(arguments, forced=True, once=once)))
+
+
+_ANYTHING: Schema = {"type": "object"}
+
+
+def _behind(
+    answer: Constraint, parser: ParserFactory | None, first: Lead | None, thinks: bool, able: Abilities
+) -> Output:
+    """``answer``, and reasoning before it where the model will reason (case SO-02)."""
+    if first is None:
+        return Output(answer, require_reasoning=thinks, tools=parser)
+    if able.waits:
+        return Output(answer, require_reasoning=True, tools=parser)
+    piece = formats.piece_of(answer)
+    if piece is None or not able.tags:
+        return Output(answer, require_reasoning=thinks, tools=parser)
+    return Output(formats.constraint(first.before(piece)), from_first_token=True, tools=parser)
+
+
+def _rules(wish: Constraint | None, mode: str, tools: Sequence[Tool], *, enforced: bool) -> Rules:
+    """What the answer is held against: a forced call leaves no text, and of tools only what is promised."""
+    text = "" if wish is None or (tools and mode == "required") else rules(wish.kind, wish.value)
+    bound = {
+        tool.name: msgspec.json.encode(tool.parameters or {}).decode()
+        for tool in tools
+        if tool.strict or mode == "required"
+    }
+    return Rules(text, bound, enforced) if text or bound else Rules()
+
+
+def _shape(tools: Sequence[Tool], parsers: Parsers, able: Abilities, has: Has) -> Shape | None:
+    found = shape(parsers.tools.name, has) if able.tags else None
+    return found if found is not None and found.fits([tool.name for tool in tools]) else None
+
+
+def _arguments(request: GenerationRequest, tool: Tool) -> Schema:
+    """The schema of a tool's arguments, closed: what a model may write must end.
+
+    Raises:
+        GatewayError: it is no schema, or one that never ends (case SO-01).
+    """
+    given = tool.parameters or {}
+    schemas.check(given, _path(request, tool))
+    closed = schemas.strict({"type": "object", **given})
+    if closed.get("properties", {}) == {} and not given.get("patternProperties"):
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def _path(request: GenerationRequest, tool: Tool) -> str:
+    """Where the body has the schema, in the words of the dialect."""
+    index = next(number for number, each in enumerate(request.tools) if each is tool)
+    match tool.raw:
+        case {"function": _}:
+            return f"tools[{index}].function.parameters"
+        case {"input_schema": _}:
+            return f"tools[{index}].input_schema"
+    return f"tools[{index}].parameters" if tool.raw else f"functions[{index}].parameters"

@@ -1,0 +1,50 @@
+"""How the output of one request will be read, and what it is bound to."""
+
+import msgspec
+
+from smg.constraints.abilities import abilities
+from smg.constraints.plan import Output, offered, plan
+from smg.core.request import GenerationRequest
+from smg.fleet.records import ModelRecord
+from smg.parsing.base import Start
+from smg.parsing.chain import Chain
+from smg.parsing.choose import Parsers, choose
+from smg.pipeline.services import Services
+from smg.text.prepare import Prepared
+from smg.text.registry import TextModel
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """The formats of the model, what its parsers are told, and what its engines are."""
+
+    parsers: Parsers
+    start: Start
+    output: Output
+
+    def chain(self, request: GenerationRequest, index: int) -> Chain:
+        """The parsers of choice ``index``."""
+        return self.parsers.chain(request, index, self.start, with_ids=request.return_ids, forced=self.output.tools)
+
+
+def read(
+    services: Services, model: ModelRecord, text: TextModel, request: GenerationRequest, prepared: Prepared
+) -> Reading:
+    """Decide for ``request``, whose prompt is ``prepared``. Raises GatewayError (400), as ``constraints.plan``."""
+    token_id = text.tokenizer.token_id
+    parsers = choose(services.settings.model, model.id, text.source.default, token_id)
+
+    def failed(kind: str) -> None:
+        format_ = parsers.tools if kind == "tools" else parsers.reasoning
+        services.metrics.parser_failures_total.inc(model.id, kind, format_.name)
+
+    start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, offered(request), failed=failed)
+    if request.constraint is None and not request.tools:
+        return Reading(parsers, start, Output(require_reasoning=prepared.thinking is True))
+    names = {model.id, *model.aliases}
+    workers = [each for each in services.view.snapshot().workers if not names.isdisjoint(each.models)]
+    template = text.source.default or ""
+
+    def has(token: str) -> bool:
+        return token_id(token) is not None and token in template
+
+    return Reading(parsers, start, plan(request, parsers, start, abilities(workers), has))

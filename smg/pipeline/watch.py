@@ -1,0 +1,90 @@
+"""Who else looks at a generation: the check of what its answer was bound to, and the debug window."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from smg.constraints.verify import Verifier
+from smg.core.context import RequestContext
+from smg.core.events import Event, Finish
+from smg.pipeline.choice import Choice
+from smg.pipeline.debug import MAX_TEXT, Capture, DebugChoice, DebugRecord, DebugWindow
+from smg.pipeline.facts import Facts
+from smg.pipeline.reading import Reading
+from smg.pipeline.services import Services
+from smg.text.tokenizer import Tokenizer
+
+log = logging.getLogger("smg.pipeline")
+
+# Records that are being written, which nobody else holds.
+_writing: set[asyncio.Task[None]] = set()
+
+
+class Watch:
+    """Sees the events of one generation, choice by choice."""
+
+    def __init__(self, reading: Reading, facts: Facts, window: DebugWindow | None) -> None:
+        self._reading = reading
+        self._facts = facts
+        self._window = window
+        self._capture = None if window is None else Capture()
+        self._verifiers: dict[int, Verifier] = {}
+
+    def take(self, choice: int, events: list[Event]) -> None:
+        """What is put out of ``choice``."""
+        if self._capture is not None:
+            self._capture.take(events)
+        if self._reading.output.rules:
+            self._verifiers.setdefault(choice, Verifier(self._reading.output.rules)).take(events)
+
+    def finished(self, choice: Choice, last: Event) -> None:
+        """``choice`` is over, with ``last``: hold it against what it was bound to."""
+        verifier = self._verifiers.get(choice.index)
+        if verifier is None or not isinstance(last, Finish):
+            return
+        if reason := verifier.broken(last, choice.text if choice.plain else None):
+            self._facts.invalid(reason)
+
+    def closed(
+        self, ctx: RequestContext, tokenizer: Tokenizer, model: str, ids: Sequence[int], choices: Sequence[Choice]
+    ) -> None:
+        """The generation is over, whole or not; ``ids`` are its prompt's. A record is written in a thread."""
+        if self._window is None or self._capture is None:
+            return
+        constraint = self._reading.output.constraint
+        record = DebugRecord(
+            id=ctx.request_id,
+            time=self._capture.time,
+            endpoint=ctx.endpoint,
+            model=model,
+            notes=dict(ctx.notes),
+            prompt="",
+            prompt_ids=list(ids),
+            constraint=None if constraint is None else msgspec.to_builtins(constraint),
+            choices=[DebugChoice(choice.index, choice.text[:MAX_TEXT], choice.ids) for choice in choices],
+            events=self._capture.events,
+            events_dropped=self._capture.dropped,
+        )
+        task = asyncio.get_running_loop().create_task(_write(self._window, tokenizer, record))
+        _writing.add(task)
+        task.add_done_callback(_writing.discard)
+
+
+def watch(services: Services, reading: Reading, facts: Facts) -> Watch | None:
+    """What watches a generation; None when nobody does."""
+    if services.debug is None and not reading.output.rules:
+        return None
+    return Watch(reading, facts, services.debug)
+
+
+async def _write(window: DebugWindow, tokenizer: Tokenizer, record: DebugRecord) -> None:
+    def work() -> None:
+        record.prompt = tokenizer.decode(record.prompt_ids, skip_special_tokens=False)[:MAX_TEXT]
+        window.keep(record)
+
+    try:
+        await asyncio.to_thread(work)
+    except OSError as error:
+        log.warning("a record for the debug window could not be written", extra={"error": str(error)})
