@@ -5,7 +5,7 @@ from typing import Any
 
 from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
 
-from smg.core.backends import EngineRequest
+from smg.core.backends import EngineRequest, Leg
 from smg.engines import labels, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
@@ -25,7 +25,7 @@ class TokenSpeedAdapter(ContractAdapter):
     health_secs = GENERATING_HEALTH_SECS
     capabilities = CONSTRAINTS | {
         *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank"),
-        *("loads", "tokenizer_bundle", "flush_cache", "profile"),
+        *("loads", "tokenizer_bundle", "flush_cache", "profile", "disaggregation"),
     }
 
     def generate(self, request: EngineRequest) -> bytes:
@@ -44,6 +44,8 @@ class TokenSpeedAdapter(ContractAdapter):
             stream=True,
             data_parallel_rank=request.dp_rank,
         )
+        if request.leg is not None:
+            _pair(message, request.leg)
         return protobuf.encode(message)
 
     def decoder(self, request: EngineRequest) -> TokenSpeedDecoder:
@@ -72,6 +74,22 @@ class TokenSpeedAdapter(ContractAdapter):
             default_sampling=labels.default_sampling(told.default_sampling_params_json),
             labels=found,
             lacks=_lacks(arguments),
+        )
+
+
+def _pair(message: pb.GenerateRequest, leg: Leg) -> None:
+    """Tell the engine where to meet the other one of its pair, and where each media item's embeddings come from."""
+    if leg.bootstrap is not None:
+        meeting = leg.bootstrap
+        message.kv_bootstrap_info.bootstrap_host = meeting.host
+        message.kv_bootstrap_info.bootstrap_port = meeting.port
+        message.kv_bootstrap_info.bootstrap_room = meeting.room
+    for number, encoder in enumerate(leg.encoders):
+        message.encode_bootstrap_info.items.add(
+            item_index=number,
+            bootstrap_host=encoder.host,
+            bootstrap_port=encoder.port,
+            bootstrap_room=encoder.room,
         )
 
 
