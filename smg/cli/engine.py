@@ -77,6 +77,21 @@ def _mock_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--startup-ms", type=_duration, default=0.0, metavar="MS", help="time it is not ready at first"
     )
+    command.add_argument(
+        "--role",
+        choices=("regular", "prefill", "decode"),
+        default="regular",
+        help="part of a prefill/decode pair it is; the pair's engines check that they were told the same",
+    )
+    command.add_argument(
+        "--bootstrap-port", type=_port, default=0, help="port where a prefill engine hands over; 0 picks a free one"
+    )
+    command.add_argument(
+        "--kv-connector",
+        default="NixlConnector",
+        metavar="NAME",
+        help="connector an engine of the vllm contract with a role reports",
+    )
     command.add_argument("--cached-tokens", type=_count, default=0, metavar="N", help="cached prompt tokens it reports")
     command.add_argument(
         "--fault",
@@ -123,6 +138,9 @@ def _run_mock(arguments: argparse.Namespace) -> int:
             host=arguments.host,
             model=arguments.model,
             context_length=arguments.context_length,
+            role=arguments.role,
+            bootstrap_port=arguments.bootstrap_port,
+            connector=arguments.kv_connector,
         )
         await serve.run(engine, arguments.grace_secs, {"model": arguments.model, "pid": os.getpid()})
 

@@ -18,6 +18,7 @@ from smg.engine_server import bundle
 from smg.engine_server.mock import tokenizer
 from smg.engine_server.mock.ask import Ask, Refused, Report
 from smg.engine_server.mock.contract import Contract
+from smg.engine_server.mock.pair import Pair
 from smg.engine_server.mock.reply import Reply
 from smg.engine_server.mock.script import Fault, Script, plan
 
@@ -60,6 +61,7 @@ class MockServicer:
         context_length: int,
         default_sampling: str,
         generates: bool,
+        pair: Pair,
     ) -> None:
         self.contract = contract
         self.script = script
@@ -67,6 +69,7 @@ class MockServicer:
         self.context_length = context_length
         self.default_sampling = default_sampling
         self.generates = generates
+        self.pair = pair
         self.requests: list[Recorded] = []
         self.aborted: list[str] = []
         self.calls: Counter[str] = Counter()
@@ -123,6 +126,8 @@ class MockServicer:
         finally:
             if entry.state == "running":
                 entry.state = "failed"
+            if entry.state != "done":
+                self.pair.withdraw(self.contract, entry.ask)
             await stream.aclose()
 
     async def _generate(
@@ -139,15 +144,21 @@ class MockServicer:
             await context.send_initial_metadata(())
         await self._strike(faults, 0, entry, context)
 
+        if self.pair.role == "prefill":
+            ask = msgspec.structs.replace(ask, max_tokens=1, min_tokens=0)
+        elif not await self.pair.receive(self.contract, entry.ask, entry.abort, context):
+            return
         replies = [Reply(script, self.contract, ask, index, plan(script, ask, index)) for index in range(ask.n)]
         groups = [[reply] for reply in replies] if self.contract.one_by_one(ask) else [replies]
-        steps = 0
+        steps, offered = 0, None
         delay = script.first_delay
         for group in groups:
             running = list(group)
             while running:
                 await _pause(delay, entry)
                 delay = script.chunk_delay
+                if offered is None:
+                    offered = self.pair.offer(self.contract, ask)
                 for reply in list(running):
                     if entry.abort.is_set():
                         break
@@ -158,6 +169,9 @@ class MockServicer:
                     steps += 1
                     await self._strike(faults, steps, entry, context)
                     if reply.done:
+                        reply.kv_params = await self.pair.hand_over(self.contract, ask, offered, entry.abort)
+                        if entry.abort.is_set():
+                            break
                         running.remove(reply)
                         yield reply.complete()
                 if entry.abort.is_set():
@@ -188,9 +202,10 @@ class MockServicer:
         self.aborted += named
         found = False
         for entry in self.requests:
-            if entry.state == "running" and any(self.contract.hits(each, entry.id) for each in named):
+            if any(self.contract.hits(each, entry.id) for each in named):
+                found = found or entry.state == "running"
                 entry.abort.set()
-                found = True
+                self.pair.withdraw(self.contract, entry.ask)
         return self.contract.aborted(found)
 
     async def HealthCheck(self, request: Any, context: Any) -> Any:
@@ -263,6 +278,10 @@ class MockServicer:
             used_tokens=sum(len(entry.ask.prompt) for entry in self.requests if entry.state == "running"),
             usage=self.script.token_usage,
             uptime=clock.monotonic() - self.started,
+            role=self.pair.role,
+            bootstrap_port=self.pair.transfers.port,
+            connector=self.pair.connector,
+            engine_id=self.pair.transfers.engine,
         )
 
     # -- faults
