@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from smg._version import __version__
 from smg.config.settings import Contract, ServerSettings
@@ -142,7 +142,12 @@ def _run_mock(arguments: argparse.Namespace) -> int:
             bootstrap_port=arguments.bootstrap_port,
             connector=arguments.kv_connector,
         )
-        await serve.run(engine, arguments.grace_secs, {"model": arguments.model, "pid": os.getpid()})
+
+        def facts() -> dict[str, Any]:
+            port = {"bootstrap_port": engine.bootstrap_port} if engine.bootstrap_port else {}
+            return {"model": arguments.model, "pid": os.getpid(), **port}
+
+        await serve.run(engine, arguments.grace_secs, facts)
 
     asyncio.run(serving())
     return 0
@@ -197,7 +202,7 @@ def _run_llama(arguments: argparse.Namespace) -> int:
             folder=arguments.state_dir / "weights",
             tell=lambda line: print(f"smg-engine: {line}", file=sys.stderr, flush=True),
         )
-        await serve.run(engine, arguments.grace_secs, {"model": engine.name, "pid": os.getpid()})
+        await serve.run(engine, arguments.grace_secs, lambda: {"model": engine.name, "pid": os.getpid()})
 
     asyncio.run(serving())
     return 0

@@ -28,6 +28,7 @@ _REQUEST: Mapping[str, str] = {
     "choice": "output that is one of a list",
     "lora": "a LoRA adapter for each request",
     "dp_rank": "a pin to a data-parallel rank",
+    "disaggregation": "prefill and decode on separate engines",
 }
 
 # What else an engine may offer.
@@ -37,7 +38,6 @@ _SERVICE: Mapping[str, str] = {
     "tokenizer_bundle": "its tokenizer files",
     "flush_cache": "flushing the prefix cache",
     "profile": "starting and stopping a profile",
-    "disaggregation": "prefill and decode on separate engines",
 }
 
 FEATURES: Mapping[str, str] = {**_REQUEST, **_SERVICE}

@@ -12,6 +12,8 @@ from smg.engine_server.mock import Script
 from tests.pairs.pools import PAIRED, TEXT, eventually, pairs
 
 MEETING = ("sglang", "tokenspeed")
+# The field by which an engine knows that it is one of a pair.
+TOLD = {"sglang": "disaggregated_params", "tokenspeed": "kv_bootstrap_info", "vllm": "kv_transfer_params_json"}
 
 
 @pytest.mark.parametrize("contract", PAIRED)
@@ -55,17 +57,7 @@ class TestEveryContract:
             alone, pair = len(place.engines["w1"].requests), len(place.engines["d1"].requests)
             assert alone + pair == 40
             assert min(alone, pair) > 0
-            assert (
-                not place.engines["w1"]
-                .requests[0]
-                .request.HasField(
-                    {
-                        "sglang": "disaggregated_params",
-                        "tokenspeed": "kv_bootstrap_info",
-                        "vllm": "kv_transfer_params_json",
-                    }[contract]
-                )
-            )
+            assert not place.engines["w1"].requests[0].request.HasField(TOLD[contract])
 
     async def test_metrics_tell_of_both_legs(self, contract):
         async with pairs(contract) as place:
