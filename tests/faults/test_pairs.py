@@ -19,7 +19,7 @@ import pytest
 from tests.engines_for_tests import mock_processes
 from tests.gateway import Gateway, body, running, settings, wait_for
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 TEXT = "an answer of some length from the decode engine"
 # By their flags, and whether they are given as prefill and decode engines or tell so themselves.
