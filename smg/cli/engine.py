@@ -79,9 +79,9 @@ def _mock_flags(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--role",
-        choices=("regular", "prefill", "decode"),
+        choices=("regular", "prefill", "decode", "encode"),
         default="regular",
-        help="part of a prefill/decode pair it is; the pair's engines check that they were told the same",
+        help="part it takes in a disaggregated fleet; prefill and decode engines check that they were told the same",
     )
     command.add_argument(
         "--bootstrap-port", type=_port, default=0, help="port where a prefill engine hands over; 0 picks a free one"

@@ -17,7 +17,8 @@ from smg.config.settings import Settings
 from smg.control import frames
 from smg.control.admin import AdminServer, operations
 from smg.control.fleet import FleetControl
-from smg.fleet.sources import StaticSource, WorkerSource, paired
+from smg.fleet.legs import LegSource
+from smg.fleet.sources import StaticSource, WorkerSource
 
 log = logging.getLogger("smg.control")
 
@@ -46,11 +47,8 @@ async def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     sources: list[WorkerSource] = [
-        StaticSource(
-            settings.fleet.worker_urls,
-            settings.fleet.backend,
-            paired(settings.disaggregation, settings.fleet.backend),
-        ),
+        StaticSource(settings.fleet.worker_urls, settings.fleet.backend),
+        LegSource(settings.disaggregation, settings.fleet.backend),
         StaticSource(extra_urls),
     ]
     fleet = FleetControl(settings, region, sources)

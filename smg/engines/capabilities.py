@@ -34,6 +34,7 @@ _REQUEST: Mapping[str, str] = {
 # What else an engine may offer.
 _SERVICE: Mapping[str, str] = {
     "embed": "embeddings",
+    "encode": "embeddings of media for other engines",
     "loads": "load reports",
     "tokenizer_bundle": "its tokenizer files",
     "flush_cache": "flushing the prefix cache",

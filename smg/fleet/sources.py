@@ -5,12 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from smg.config import legs
-from smg.config.settings import DisaggregationSettings
 from smg.engines.table import adapter
 from smg.engines.transport.address import parse
-from smg.fleet import roles
-from smg.fleet.records import Role
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):
@@ -23,22 +19,6 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     cost: float = 1.0
 
 
-def paired(settings: DisaggregationSettings, runtime: str | None = None) -> list[WorkerSpec]:
-    """The workers of ``--prefill``, ``--decode`` and ``--encode``. Raises ValueError for what is no address."""
-    specs = []
-    flags: tuple[tuple[Role, Sequence[str]], ...] = (
-        ("prefill", settings.prefill),
-        ("decode", settings.decode),
-        ("encode", settings.encode),
-    )
-    for role, values in flags:
-        for url, port in legs.parse(values):
-            parse(url)
-            labels = {roles.ROLE: role} | ({roles.BOOTSTRAP_PORT: str(port)} if port is not None else {})
-            specs.append(WorkerSpec(url=url, runtime=runtime or "", labels=labels))
-    return specs
-
-
 class WorkerSource(Protocol):
     """A place that knows which workers there should be."""
 
@@ -48,19 +28,18 @@ class WorkerSource(Protocol):
 
 
 class StaticSource:
-    """The workers given by flags, for the life of the process; ``more`` besides those of ``urls``.
+    """The workers given by flags, for the life of the process.
 
     Raises:
         ValueError: one of ``urls`` is no engine address, or ``runtime`` no known contract.
     """
 
-    def __init__(self, urls: Sequence[str], runtime: str | None = None, more: Sequence[WorkerSpec] = ()) -> None:
+    def __init__(self, urls: Sequence[str], runtime: str | None = None) -> None:
         if runtime:
             adapter(runtime)
         for url in urls:
             parse(url)
         self._specs = [WorkerSpec(url=url, runtime=runtime or "") for url in dict.fromkeys(urls)]
-        self._specs += more
 
     async def watch(self) -> AsyncIterator[Sequence[WorkerSpec]]:
         yield self._specs

@@ -16,7 +16,7 @@ from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.pairs import PairOpener
 from smg.pipeline.services import Services
 from smg.routing.fleet_router import outcome_of
-from smg.routing.pairing import PrefillFailed
+from smg.routing.pairing import PartnerFailed
 from smg.routing.retry import Attempts
 from smg.routing.router import Lease, Query
 
@@ -59,7 +59,7 @@ class Dispatcher:
                 return await self._attempt(lease, engine_request(attempts.number))
             except GatewayError as error:
                 router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                failed = error.worker if isinstance(error, PrefillFailed) else lease.worker.id
+                failed = error.worker if isinstance(error, PartnerFailed) else lease.worker.id
                 if lease.prefill is not None and error.worker_fault and failed == lease.worker.id:
                     self._facts.leg_failed("decode", error.code)
                 wait = attempts.failed(error, failed, available)

@@ -15,7 +15,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
 from smg.engines.transport.errors import RpcError
-from smg.routing.pairing import PrefillFailed
+from smg.routing.pairing import PartnerFailed
 
 # How long the second of two failures is waited for, in seconds, before the first one is believed.
 _VERDICT_SECS = 0.05
@@ -53,6 +53,7 @@ class PairSource:
         self._cached = 0
         self._begun = False
         self._stopped = False
+        self._broken: PartnerFailed | None = None
         # By leg, in the order they came.
         self._failures: dict[str, GatewayError] = {}
         self._decode_failed = asyncio.Event()
@@ -60,7 +61,7 @@ class PairSource:
         self._draining = _spawn(self._drain())
 
     async def next(self) -> list[TokenBatch]:
-        """See ``Source.next``. Raises PrefillFailed when the prefill engine is to blame."""
+        """See ``Source.next``. Raises PartnerFailed when the prefill engine is to blame."""
         try:
             batches = await self._decode.next()
         except GatewayError as error:
@@ -89,6 +90,12 @@ class PairSource:
         self._stopped = True
         await self._prefill.cancel(reason)
         await self._decode.cancel(reason)
+
+    def fail(self, error: PartnerFailed) -> None:
+        """A third engine has failed without which the prompt cannot be computed: stop both, unless they have it."""
+        if not self._begun and not self._stopped:
+            self._broken = error
+            _spawn(self.cancel("error"))
 
     async def _drain(self) -> None:
         """Read the prefill engine to its end."""
@@ -137,8 +144,10 @@ class PairSource:
         return self._verdict() or error
 
     def _verdict(self) -> GatewayError | None:
+        if self._broken is not None:
+            return self._broken
         if self._needed and self._blamed() == "prefill":
-            return PrefillFailed(self._failures["prefill"], self._worker)
+            return PartnerFailed(self._failures["prefill"], self._worker)
         return None
 
     def _blamed(self) -> str | None:

@@ -17,7 +17,7 @@ from smg.pipeline.pair_source import PairSource, too_late
 from smg.pipeline.services import Services
 from smg.routing import handoff
 from smg.routing.fleet_router import outcome_of
-from smg.routing.pairing import PrefillFailed
+from smg.routing.pairing import PartnerFailed
 from smg.routing.router import Lease
 
 log = logging.getLogger("smg.pipeline")
@@ -63,7 +63,7 @@ class PairOpener:
         """Dispatch ``request`` to both.
 
         Raises:
-            GatewayError: PrefillFailed when the prefill worker is to blame; neither engine works on it then.
+            GatewayError: PartnerFailed when the prefill worker is to blame; neither engine works on it then.
         """
         if self._prefill.worker.runtime in handoff.MEETING:
             return await self._open_meeting(request)
@@ -144,9 +144,9 @@ class PairOpener:
         driver = self._services.drivers.get(self._lease.worker)
         return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
 
-    def _failed(self, error: GatewayError) -> PrefillFailed:
+    def _failed(self, error: GatewayError) -> PartnerFailed:
         self._ended(error)
-        return PrefillFailed(error, self._prefill.worker.id)
+        return PartnerFailed(error, self._prefill.worker.id)
 
     def _ended(self, error: GatewayError | None) -> None:
         """The prefill worker's part is over: book it, whatever becomes of the rest."""

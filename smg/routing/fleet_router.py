@@ -17,7 +17,7 @@ from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
 from smg.routing.candidates import Candidates
 from smg.routing.models import resolve
-from smg.routing.pairing import Pools, PrefillFailed, aimed, for_leg, refusal
+from smg.routing.pairing import PartnerFailed, Pools, aimed, for_leg, refusal
 from smg.routing.policies.base import Policy
 from smg.routing.router import Lease, Query
 
@@ -144,7 +144,7 @@ def outcome_of(error: GatewayError) -> str:
     A worker is only to blame where the driver says so: neither a bad request nor being busy is a failure, nor what the
     other worker of a pair did.
     """
-    if isinstance(error, PrefillFailed):
+    if isinstance(error, PartnerFailed):
         return "cancelled"
     if error.worker_fault:
         return "worker_failed"

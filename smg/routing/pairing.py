@@ -18,24 +18,25 @@ from smg.routing.router import Query
 DISAGGREGATION = "disaggregation"
 
 
-class PrefillFailed(GatewayError):
-    """An attempt failed because of ``worker``, which computed the prompt, and not because of the one that answers.
+class PartnerFailed(GatewayError):
+    """An attempt failed because of ``worker``, which prepared the answer (``leg``), and not because of who gives it.
 
     ``cause`` is its own error; towards the client this one says the same.
     """
 
-    def __init__(self, cause: GatewayError, worker: str) -> None:
+    def __init__(self, cause: GatewayError, worker: str, leg: Role = "prefill") -> None:
         super().__init__(
             cause.code,
             cause.message,
             param=cause.param,
             status=cause.status,
             retry_after=cause.retry_after,
-            detail=f"prefill engine: {cause.detail or cause.message}",
+            detail=f"{leg} engine: {cause.detail or cause.message}",
             worker_fault=cause.worker_fault,
         )
         self.cause = cause
         self.worker = worker
+        self.leg = leg
 
 
 class Pools:

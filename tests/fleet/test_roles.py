@@ -4,10 +4,10 @@ import pytest
 
 from smg.config.settings import DisaggregationSettings
 from smg.engines.base import EngineInfo
+from smg.fleet.legs import LegSource
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.roles import facts, fits, role_of, served
-from smg.fleet.sources import paired
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_the_flags_make_workers_with_roles_and_ports():
     settings = DisaggregationSettings(
         prefill=("grpc://a:1", "9001", "grpc://b:1"), decode=("grpc://c:1",), encode=("grpc://d:1 none",)
     )
-    assert [(spec.url, spec.runtime, spec.labels) for spec in paired(settings, "sglang")] == [
+    assert [(spec.url, spec.runtime, spec.labels) for spec in LegSource(settings, "sglang").specs] == [
         ("grpc://a:1", "sglang", {"worker_type": "prefill", "bootstrap_port": "9001"}),
         ("grpc://b:1", "sglang", {"worker_type": "prefill"}),
         ("grpc://c:1", "sglang", {"worker_type": "decode"}),

@@ -28,10 +28,12 @@ from tests.routing.fleets import PROCESS, FakeFleet
 
 TEXT = "the answer of the decode engine"
 PAIRED = ("sglang", "tokenspeed", "vllm")
+# By the first letter of an engine's name.
+ROLES = {"p": "prefill", "d": "decode", "e": "encode"}
 
 
 class Pairs:
-    """One model, its engines by name ("p…" prefill, "d…" decode, anything else regular), and the services over them."""
+    """One model, its engines by name (``ROLES``), and the services over them."""
 
     def __init__(self, engines: Mapping[str, MockEngine], contract: str, settings: Settings) -> None:
         self.engines = engines
@@ -122,7 +124,7 @@ async def pairs(
     async with contextlib.AsyncExitStack() as stack:
         engines = {}
         for name in names or ("p1", "d1"):
-            role = {"p": "prefill", "d": "decode"}.get(name[0], "regular")
+            role = ROLES.get(name[0], "regular")
             script = (scripts or {}).get(name, Script.text(TEXT))
             engine = MockEngine(script, contract=contract, role=role, connector=connector)
             engines[name] = await stack.enter_async_context(engine)
@@ -138,7 +140,7 @@ async def eventually(condition: Callable[[], bool], seconds: float = 3.0) -> Non
 
 
 def _labels(name: str, engine: MockEngine) -> dict[str, str]:
-    role = {"p": "prefill", "d": "decode"}.get(name[0], "regular")
+    role = ROLES.get(name[0], "regular")
     labels = {"worker_type": role}
     if role == "prefill":
         labels["bootstrap_port"] = str(engine.bootstrap_port)

@@ -10,7 +10,7 @@ from smg.core.errors import GatewayError
 from smg.engines.source import cancelled_error
 from smg.engines.transport.errors import from_status
 from smg.pipeline.pair_source import PairSource
-from smg.routing.pairing import PrefillFailed
+from smg.routing.pairing import PartnerFailed
 from tests.pipeline.fakes import FOREVER, FakeSource, end, text
 
 # A connection that broke cannot be the partner's doing; a transfer that failed can.
@@ -92,7 +92,7 @@ async def test_who_is_to_blame(steps, blamed):
     error = await pair.run()
     await asyncio.sleep(0)
     if blamed == "prefill":
-        assert isinstance(error, PrefillFailed)
+        assert isinstance(error, PartnerFailed)
         assert error.worker == "p1"
         assert pair.ends == [error.cause] == [dict(steps)["prefill"]]
         assert pair.decode.cancelled
@@ -137,13 +137,13 @@ async def test_a_prefill_engine_that_fails_after_the_first_token_is_booked_and_t
 
 async def test_but_not_while_something_only_it_can_tell_is_missing():
     pair = Pair([0.02, BROKE], [[text("a")], [end()], []], wants_prompt=True)
-    assert isinstance(await pair.run(), PrefillFailed)
+    assert isinstance(await pair.run(), PartnerFailed)
 
 
 async def test_too_slow():
     pair = Pair([0.05, BROKE], [FOREVER], patience=0.01)
     error = await pair.run()
-    assert isinstance(error, PrefillFailed)
+    assert isinstance(error, PartnerFailed)
     assert (error.status, error.cause.worker_fault) == (504, True)
     assert pair.prefill.cancelled == ["deadline"]
 
@@ -162,3 +162,20 @@ async def test_a_failure_of_a_cancelled_request_is_nobodys():
     assert await pair.run() is COMPLAINS
     await asyncio.sleep(0.05)
     assert pair.ends == []
+
+
+async def test_a_third_engine_that_fails_stops_both():
+    pair = Pair([FOREVER], [FOREVER])
+    error = PartnerFailed(BROKE, "e1", "encode")
+    asyncio.get_running_loop().call_later(0.01, pair.source.fail, error)
+    assert await pair.run() is error
+    await asyncio.sleep(0)
+    assert pair.prefill.cancelled
+    assert pair.decode.cancelled
+    assert pair.ends == []
+
+
+async def test_a_third_engine_is_not_needed_any_more_once_the_answer_has_begun():
+    pair = Pair(DONE, [[text("a")], 0.02, [end()], []])
+    asyncio.get_running_loop().call_later(0.01, pair.source.fail, PartnerFailed(BROKE, "e1", "encode"))
+    assert await pair.run() == [text("a"), end()]

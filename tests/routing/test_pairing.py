@@ -12,7 +12,7 @@ from smg.engines.table import ADAPTERS, adapter
 from smg.fleet.roles import role_of
 from smg.pipeline.services import leg_policies
 from smg.routing.fleet_router import FleetRouter, outcome_of
-from smg.routing.pairing import PrefillFailed
+from smg.routing.pairing import PartnerFailed
 from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
 from smg.routing.router import Query
@@ -220,7 +220,7 @@ class TestCounts:
 
     def test_cb_PD_blames_both_nor_the_other_way_round(self):
         cause = GatewayError("worker_failed", "gone", worker_fault=True, status=503)
-        error = PrefillFailed(cause, "p1")
+        error = PartnerFailed(cause, "p1")
         assert outcome_of(error) == "cancelled"
         assert outcome_of(error.cause) == "worker_failed"
         assert (error.status, error.code, error.message, error.retryable) == (503, "worker_failed", "gone", True)

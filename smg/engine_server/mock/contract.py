@@ -26,6 +26,7 @@ class Contract(ABC):
     pb: ClassVar[Any]
     service: ClassVar[ServiceDescriptor]
     name: ClassVar[str]
+    more_services: ClassVar[Sequence[ServiceDescriptor]] = ()
     complete_ids: ClassVar[Literal["delta", "all", "none"]] = "delta"
     delta_counts: ClassVar[bool] = False
     bundle_chunk: ClassVar[int] = bundle.CHUNK_BYTES

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import grpc
 import msgspec
@@ -31,7 +32,7 @@ class MockEngine:
     ``contract`` is a name of ``mock.table``. ``port`` 0 picks a free one; ``default_sampling`` becomes
     ``default_sampling_params_json``; without ``generates`` the model only embeds. A stopped or killed
     engine can be started again; it then listens on the same port and keeps its records. ``role`` makes it one engine of
-    a pair; a prefill engine hands over at ``bootstrap_port`` (0 picks one), of the vLLM contract as ``connector`` does.
+    a disaggregated fleet; a prefill engine hands over at ``bootstrap_port`` (0 picks one), of the vLLM contract as ``connector`` does.
     """
 
     def __init__(
@@ -86,6 +87,11 @@ class MockEngine:
     def aborted(self) -> list[str]:
         """Every id an Abort RPC named, in order, known or not."""
         return self._servicer.aborted
+
+    @property
+    def encoded(self) -> list[Any]:
+        """Every EncodeRequest so far, oldest first."""
+        return self._servicer.encoded
 
     @property
     def running(self) -> int:
@@ -143,7 +149,7 @@ class MockEngine:
         if self._server is not None:
             raise RuntimeError("the mock engine is already running")
         server = grpc.aio.server(options=serve.GRPC_OPTIONS)
-        server.add_generic_rpc_handlers((self._servicer.handlers(),))
+        server.add_generic_rpc_handlers(self._servicer.handlers())
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         self._port = server.add_insecure_port(f"{self._host}:{self._port}")
         self._servicer.started = clock.monotonic()

@@ -9,7 +9,9 @@ from typing import Any, Literal, NoReturn
 
 import grpc
 import msgspec
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from smg_grpc_proto import tokenspeed_encoder_pb2
 from smg_grpc_proto.generated import common_pb2
 
 from smg._version import __version__
@@ -72,13 +74,17 @@ class MockServicer:
         self.pair = pair
         self.requests: list[Recorded] = []
         self.aborted: list[str] = []
+        self.encoded: list[Any] = []
         self.calls: Counter[str] = Counter()
         self.started = clock.monotonic()
 
-    def handlers(self) -> Any:
+    def handlers(self) -> Sequence[Any]:
         """What serves the RPCs of the contract that there are methods for; grpc answers the others UNIMPLEMENTED."""
+        return [self._handler(service) for service in (self.contract.service, *self.contract.more_services)]
+
+    def _handler(self, service: ServiceDescriptor) -> Any:
         methods = {}
-        for method in self.contract.service.methods:
+        for method in service.methods:
             handler = getattr(self, method.name, None)
             if handler is None:
                 continue
@@ -90,7 +96,7 @@ class MockServicer:
                 request_deserializer=GetMessageClass(method.input_type).FromString,
                 response_serializer=_serialize,
             )
-        return grpc.method_handlers_generic_handler(self.contract.service.full_name, methods)
+        return grpc.method_handlers_generic_handler(service.full_name, methods)
 
     def reset(self, script: Script) -> None:
         """Take a new script; faults limited to the first calls count from here."""
@@ -135,6 +141,8 @@ class MockServicer:
     ) -> AsyncGenerator[Any, None]:
         await self._strike(faults, None, entry, context)
         await self._require_ready(context)
+        if self.pair.role == "encode":
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "an encode engine does not generate")
         ask = entry.ask
         try:
             self._check(script, ask)
@@ -246,6 +254,12 @@ class MockServicer:
         prompt, length = request.tokenized.input_ids, self.script.embedding
         vector = [float((sum(prompt) + place) % 7) for place in range(length)]
         return answer(embedding=vector, embedding_dim=length, prompt_tokens=len(prompt))
+
+    async def Encode(self, request: Any, context: Any) -> Any:
+        self.encoded.append(request)
+        await self._fault("Encode", context)
+        whole = len(request.mm_inputs.items) == len(request.items) == 1
+        return tokenspeed_encoder_pb2.EncodeResponse(accepted=whole and self.pair.role == "encode")
 
     async def FlushCache(self, request: Any, context: Any) -> Any:
         await self._fault("FlushCache", context)

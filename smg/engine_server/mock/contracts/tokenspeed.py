@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.struct_pb2 import Struct
+from smg_grpc_proto import tokenspeed_encoder_pb2 as encoder
 from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
 
 from smg.engine_server.mock.ask import Ask, Part, Refused, Report
@@ -19,6 +20,7 @@ class TokenSpeed(Contract):
     pb = pb
     service = pb.DESCRIPTOR.services_by_name["TokenSpeedScheduler"]
     name = "tokenspeed"
+    more_services = (encoder.DESCRIPTOR.services_by_name["TokenSpeedEncoder"],)
 
     def ask(self, request: Any) -> Ask:
         params = request.sampling_params
