@@ -129,7 +129,8 @@ def check(settings: Settings) -> list[str]:
     seen: set[str] = set()
     for flag, url in _addresses(settings, out):
         scheme, mark, rest = url.partition("://")
-        if scheme not in ("grpc", "grpcs", "http", "https", "ipc") or not mark or not rest:
+        known = ("grpc", "grpcs", "http", "https", "ipc") if flag == "--worker-urls" else ("grpc", "grpcs")
+        if scheme not in known or not mark or not rest:
             out.append(f"{flag}: {url!r} is not an engine address such as grpc://127.0.0.1:50051")
         if url in seen:
             out.append(f"{flag}: {url!r} is given twice")

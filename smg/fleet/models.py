@@ -22,7 +22,7 @@ def derive(
     previous: Mapping[str, ModelRecord],
     created: Callable[[], int],
 ) -> list[ModelRecord]:
-    """Build the model records of ``workers``, in the order the workers joined.
+    """Build the model records of ``workers``, in the order the workers joined; those that only prepare answers last.
 
     ``infos`` maps worker ids to what their engines told; a model whose workers have not told yet keeps its
     ``previous`` record (control has just restarted). Where engines of a pair differ, the one that decodes decides.

@@ -157,6 +157,8 @@ class PairOpener:
             self._facts.prefilled()
             return
         router.release(self._prefill, outcome_of(error))
+        if not error.worker_fault:
+            return
         self._facts.leg_failed("prefill", error.code)
         log.warning(
             "prefill engine failed",

@@ -68,7 +68,9 @@ class Metrics:
             "pd_ttft_seconds", "Time from the dispatch to a pair to its first token.", "model", "runtime"
         )
         self.pd_leg_failures_total = counter(
-            "pd_leg_failures_total", "Attempts that failed because of one engine of a pair.", "model", "leg", "reason"
+            "pd_leg_failures_total",
+            "Attempts that failed before their first token, by the engine of the pair that is to blame.",
+            *("model", "leg", "reason"),
         )
         self.pd_fallback_total = counter(
             "pd_fallback_total", "Prompts that a decode engine had to compute by itself.", "model", "reason"

@@ -32,7 +32,8 @@ class MockEngine:
     ``contract`` is a name of ``mock.table``. ``port`` 0 picks a free one; ``default_sampling`` becomes
     ``default_sampling_params_json``; without ``generates`` the model only embeds. A stopped or killed
     engine can be started again; it then listens on the same port and keeps its records. ``role`` makes it one engine of
-    a disaggregated fleet; a prefill engine hands over at ``bootstrap_port`` (0 picks one), of the vLLM contract as ``connector`` does.
+    a disaggregated fleet; a prefill engine hands over at ``bootstrap_port`` (0 picks one), and one of the vLLM contract
+    in the way of ``connector``.
     """
 
     def __init__(
