@@ -7,6 +7,7 @@ from sanic import Request
 from sanic.response import HTTPResponse
 
 from smg.api.errors import JSON
+from smg.fleet import roles
 from smg.pipeline.services import Services
 from smg.telemetry.page import CONTENT_TYPE, WorkerSample, render
 
@@ -34,7 +35,7 @@ def not_ready(services: Services) -> str | None:
     if services.draining:
         return "draining"
     snapshot = services.view.snapshot()
-    served = {name for worker in snapshot.workers if services.view.status(worker) == "ready" for name in worker.models}
+    served = roles.served(worker for worker in snapshot.workers if services.view.status(worker) == "ready")
     if not served:
         return "insufficient healthy workers"
     reason = "tokenizer not yet registered"

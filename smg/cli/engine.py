@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from smg._version import __version__
 from smg.config.settings import Contract, ServerSettings
@@ -77,6 +77,21 @@ def _mock_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--startup-ms", type=_duration, default=0.0, metavar="MS", help="time it is not ready at first"
     )
+    command.add_argument(
+        "--role",
+        choices=("regular", "prefill", "decode", "encode"),
+        default="regular",
+        help="part it takes in a disaggregated fleet; prefill and decode engines check that they were told the same",
+    )
+    command.add_argument(
+        "--bootstrap-port", type=_port, default=0, help="port where a prefill engine hands over; 0 picks a free one"
+    )
+    command.add_argument(
+        "--kv-connector",
+        default="NixlConnector",
+        metavar="NAME",
+        help="connector an engine of the vllm contract with a role reports",
+    )
     command.add_argument("--cached-tokens", type=_count, default=0, metavar="N", help="cached prompt tokens it reports")
     command.add_argument(
         "--fault",
@@ -123,8 +138,16 @@ def _run_mock(arguments: argparse.Namespace) -> int:
             host=arguments.host,
             model=arguments.model,
             context_length=arguments.context_length,
+            role=arguments.role,
+            bootstrap_port=arguments.bootstrap_port,
+            connector=arguments.kv_connector,
         )
-        await serve.run(engine, arguments.grace_secs, {"model": arguments.model, "pid": os.getpid()})
+
+        def facts() -> dict[str, Any]:
+            port = {"bootstrap_port": engine.bootstrap_port} if engine.bootstrap_port else {}
+            return {"model": arguments.model, "pid": os.getpid(), **port}
+
+        await serve.run(engine, arguments.grace_secs, facts)
 
     asyncio.run(serving())
     return 0
@@ -179,7 +202,7 @@ def _run_llama(arguments: argparse.Namespace) -> int:
             folder=arguments.state_dir / "weights",
             tell=lambda line: print(f"smg-engine: {line}", file=sys.stderr, flush=True),
         )
-        await serve.run(engine, arguments.grace_secs, {"model": engine.name, "pid": os.getpid()})
+        await serve.run(engine, arguments.grace_secs, lambda: {"model": engine.name, "pid": os.getpid()})
 
     asyncio.run(serving())
     return 0

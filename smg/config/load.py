@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from smg._version import __version__
+from smg.config import legs
 from smg.config.fields import Field, fields, group_text
 from smg.config.settings import Settings
 
@@ -126,13 +127,42 @@ def check(settings: Settings) -> list[str]:
         if any(not key.strip() or key != key.strip() for key in keys):
             out.append(f"{flag}: a key must not be empty or have spaces around it")
     seen: set[str] = set()
-    for url in settings.fleet.worker_urls:
+    for flag, url in _addresses(settings, out):
         scheme, mark, rest = url.partition("://")
-        if scheme not in ("grpc", "grpcs", "http", "https", "ipc") or not mark or not rest:
-            out.append(f"--worker-urls: {url!r} is not an engine address such as grpc://127.0.0.1:50051")
+        known = ("grpc", "grpcs", "http", "https", "ipc") if flag == "--worker-urls" else ("grpc", "grpcs")
+        if scheme not in known or not mark or not rest:
+            out.append(f"{flag}: {url!r} is not an engine address such as grpc://127.0.0.1:50051")
         if url in seen:
-            out.append(f"--worker-urls: {url!r} is given twice")
+            out.append(f"{flag}: {url!r} is given twice")
         seen.add(url)
+    return out + _check_pairs(settings)
+
+
+def _addresses(settings: Settings, problems: list[str]) -> list[tuple[str, str]]:
+    """All engines by the flags that name them."""
+    found = [("--worker-urls", url) for url in settings.fleet.worker_urls]
+    pairs = settings.disaggregation
+    for flag, values in (("--prefill", pairs.prefill), ("--decode", pairs.decode), ("--encode", pairs.encode)):
+        try:
+            found += [(flag, url) for url, _ in legs.parse(values)]
+        except ValueError as error:
+            problems.append(f"{flag}: {error}")
+    return found
+
+
+def _check_pairs(settings: Settings) -> list[str]:
+    """Whether a fleet is whole that must be, and of contracts that can be disaggregated (spec engine-contract 5.3)."""
+    pairs, out = settings.disaggregation, []
+    wanted = {
+        "--prefill": (pairs.prefill, pairs.pd_disaggregation or pairs.epd_disaggregation),
+        "--decode": (pairs.decode, pairs.pd_disaggregation or pairs.epd_disaggregation),
+        "--encode": (pairs.encode, pairs.epd_disaggregation),
+    }
+    out += [f"{flag}: no such engine is given" for flag, (values, needed) in wanted.items() if needed and not values]
+    if settings.fleet.backend in ("trtllm", "mlx") and (pairs.prefill or pairs.decode):
+        out.append(f"--backend: engines of the {settings.fleet.backend} contract cannot be split in prefill and decode")
+    if settings.fleet.backend not in (None, "tokenspeed") and pairs.encode:
+        out.append("--backend: only engines of the tokenspeed contract can be encode engines")
     return out
 
 

@@ -39,6 +39,18 @@ class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # The engine contracts, by the names of their drivers.
 Contract: TypeAlias = Literal["vllm", "sglang", "trtllm", "tokenspeed", "mlx"]
 
+# The policies of one leg of a disaggregated fleet.
+LegPolicy: TypeAlias = Literal[
+    "cache_aware",
+    "consistent_hashing",
+    "least_load",
+    "manual",
+    "power_of_two",
+    "prefix_hash",
+    "random",
+    "round_robin",
+]
+
 
 class ServerSettings(_Group, frozen=True):
     """Listening, limits and shutdown."""
@@ -280,6 +292,60 @@ class RoutingSettings(_Group, frozen=True):
     disable_retries: Annotated[bool, option("--disable-retries", "Try each request once.")] = False
 
 
+class DisaggregationSettings(_Group, frozen=True):
+    """Engines that share the work of a generation: some compute prompts (prefill), others generate (decode), and
+    encode engines, if there are any, make embeddings of images."""
+
+    pd_disaggregation: Annotated[
+        bool,
+        option("--pd-disaggregation", "Refuse to start without engines of --prefill and --decode."),
+    ] = False
+    epd_disaggregation: Annotated[
+        bool, option("--epd-disaggregation", "As --pd-disaggregation, and not without engines of --encode either.")
+    ] = False
+    prefill: Annotated[
+        tuple[str, ...],
+        option(
+            "--prefill",
+            "Prefill engine, as grpc://host:port and, if decode engines do not find it at 8998, its bootstrap port "
+            "(a number, or none); may be given several times.",
+        ),
+    ] = ()
+    decode: Annotated[
+        tuple[str, ...], option("--decode", "Decode engine, as grpc://host:port; may be given several times.")
+    ] = ()
+    encode: Annotated[
+        tuple[str, ...],
+        option(
+            "--encode",
+            "Encode engine, as grpc://host:port and maybe a bootstrap port as for --prefill; may be given several "
+            "times.",
+        ),
+    ] = ()
+    prefill_policy: Annotated[
+        LegPolicy | None, option("--prefill-policy", "Routing policy among prefill engines; default: --policy.")
+    ] = None
+    decode_policy: Annotated[
+        LegPolicy | None,
+        option(
+            "--decode-policy",
+            "Routing policy among decode engines; default: --policy, and least_load where that looks at prefixes.",
+        ),
+    ] = None
+    encode_policy: Annotated[
+        Literal["consistent_hashing", "random", "round_robin"],
+        option("--encode-policy", "Routing policy among encode engines; the key is an image's content."),
+    ] = "consistent_hashing"
+    prefill_timeout_secs: Annotated[
+        float,
+        option(
+            "--prefill-timeout-secs",
+            "Longest time a prefill engine may take for one prompt, its queue included; then another one is tried.",
+            gt=0,
+        ),
+    ] = 600.0
+
+
 class AdmissionSettings(_Group, frozen=True):
     """How many requests are let in, and how many may wait for it."""
 
@@ -377,6 +443,7 @@ class Settings(_Group, frozen=True):
     model: ModelSettings = ModelSettings()
     tokenizer_cache: TokenizerCacheSettings = TokenizerCacheSettings()
     routing: RoutingSettings = RoutingSettings()
+    disaggregation: DisaggregationSettings = DisaggregationSettings()
     admission: AdmissionSettings = AdmissionSettings()
     security: SecuritySettings = SecuritySettings()
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -105,7 +105,7 @@ def operations(registry: Registry, region: table.Region) -> dict[str, Handler]:
             {
                 "worker": worker.url,
                 "id": worker.id,
-                "worker_type": "regular",
+                "worker_type": worker.role,
                 "in_flight": region.inflight(worker.slot)[0],
                 **_load(registry.load(worker.id)),
             }

@@ -17,6 +17,7 @@ from smg.config.settings import Settings
 from smg.control import frames
 from smg.control.admin import AdminServer, operations
 from smg.control.fleet import FleetControl
+from smg.fleet.legs import LegSource
 from smg.fleet.sources import StaticSource, WorkerSource
 
 log = logging.getLogger("smg.control")
@@ -47,6 +48,7 @@ async def serve(
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     sources: list[WorkerSource] = [
         StaticSource(settings.fleet.worker_urls, settings.fleet.backend),
+        LegSource(settings.disaggregation, settings.fleet.backend),
         StaticSource(extra_urls),
     ]
     fleet = FleetControl(settings, region, sources)

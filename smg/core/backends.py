@@ -19,6 +19,29 @@ from smg.core.stream import StreamTable
 BackendKind: TypeAlias = Literal["tokens", "events", "raw"]
 
 
+class Bootstrap(msgspec.Struct, frozen=True):
+    """Where two engines meet for one transfer: the sender's ``host`` and ``port``, and the ``room`` both name."""
+
+    host: str
+    port: int
+    room: int
+
+
+class Leg(msgspec.Struct, frozen=True):
+    """What one engine of a prefill/decode pair is told of the other (spec engine-contract 5).
+
+    ``bootstrap`` is the meeting point of contracts whose engines find each other by it. ``kv_params`` is the JSON text
+    of contracts that relay what the prefill engine returned, and ``kv_address`` the older host and port in its place.
+    ``encoders`` are where the prefill engine gets each media item's embeddings from, in the items' order.
+    """
+
+    role: Literal["prefill", "decode"]
+    bootstrap: Bootstrap | None = None
+    kv_params: bytes | None = None
+    kv_address: tuple[str, int] | None = None
+    encoders: tuple[Bootstrap, ...] = ()
+
+
 class EngineRequest(msgspec.Struct):
     """One dispatch on a ``tokens`` backend, everything resolved.
 
@@ -27,7 +50,8 @@ class EngineRequest(msgspec.Struct):
     ``dp_rank`` is None unless the worker is pinned to a data-parallel rank (0 is a valid pin). ``lora`` names a LoRA
     adapter as the engine knows it. ``require_reasoning`` says that the model is to think before it answers (and before
     a constraint applies). ``from_first_token``: the constraint has room for reasoning itself and applies at once,
-    whatever the engine would do otherwise. ``vocab_size`` is the engine's, 0 when unknown.
+    whatever the engine would do otherwise. ``vocab_size`` is the engine's, 0 when unknown. ``leg`` is set for one
+    engine of a pair.
     """
 
     id: str
@@ -45,6 +69,7 @@ class EngineRequest(msgspec.Struct):
     from_first_token: bool = False
     vocab_size: int = 0
     trace: str | None = None
+    leg: Leg | None = None
 
 
 @runtime_checkable

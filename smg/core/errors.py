@@ -14,6 +14,7 @@ STATUS: dict[str, int] = {
     "invalid_value": 400,
     "invalid_request": 400,
     "unsupported_parameter": 400,
+    "runtime_pd_not_supported": 400,
     "missing_model": 400,
     "tokenizer_not_found": 400,
     "empty_input": 400,

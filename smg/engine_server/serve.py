@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 _PR_SET_PDEATHSIG = 1
@@ -31,10 +32,10 @@ class Engine(Protocol):
     async def stop(self, grace: float | None = None) -> None: ...
 
 
-async def run(engine: Engine, grace: float, facts: dict[str, Any]) -> None:
+async def run(engine: Engine, grace: float, facts: Callable[[], Mapping[str, Any]]) -> None:
     """Start ``engine``, print the ready line and serve until SIGTERM or SIGINT.
 
-    The ready line is one JSON object on stdout, ``{"ready": "host:port", **facts}``. Running calls have ``grace``
+    The ready line is one JSON object on stdout, ``{"ready": "host:port", **facts()}``. Running calls have ``grace``
     seconds to finish; a second signal ends them at once. Raises RuntimeError when the port is taken.
     """
     loop = asyncio.get_running_loop()
@@ -47,7 +48,7 @@ async def run(engine: Engine, grace: float, facts: dict[str, Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     address = await engine.start()
-    sys.stdout.write(json.dumps({"ready": address, **facts}) + "\n")
+    sys.stdout.write(json.dumps({"ready": address, **facts()}) + "\n")
     sys.stdout.flush()
 
     await asked.wait()

@@ -12,6 +12,7 @@ import msgspec
 
 from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch
+from smg.engines.media import MediaItem
 from smg.engines.transport.base import Tokens
 
 
@@ -81,13 +82,14 @@ class EmbedResult(msgspec.Struct):
 class Adapter(Protocol):
     """The messages of one engine contract.
 
-    ``service`` is the full gRPC service name. ``capabilities`` are features of ``smg.engines.capabilities``; what
-    belongs to one that is missing here is never called. ``health_secs`` is how long the engine's own HealthCheck may
-    take (some generate a token for it).
+    ``service`` is the full gRPC service name, ``encoder_service`` that of the feature ``encode``. ``capabilities`` are
+    features of ``smg.engines.capabilities``; what belongs to one that is missing here is never called. ``health_secs``
+    is how long the engine's own HealthCheck may take (some generate a token for it).
     """
 
     name: str
     service: str
+    encoder_service: str
     capabilities: frozenset[str]
     health_secs: float
 
@@ -130,4 +132,12 @@ class Adapter(Protocol):
 
     def embedding(self, message: bytes) -> EmbedResult:
         """Decode Embed's answer (feature ``embed``). Raises ValueError."""
+        ...
+
+    def encode(self, request_id: str, item: MediaItem, room: int) -> bytes:
+        """Encode an Encode request of ``encoder_service`` (feature ``encode``). Raises GatewayError (501)."""
+        ...
+
+    def encoded(self, message: bytes) -> bool:
+        """Decode Encode's answer: whether the item was accepted (feature ``encode``). Raises ValueError."""
         ...

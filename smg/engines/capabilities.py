@@ -28,11 +28,13 @@ _REQUEST: Mapping[str, str] = {
     "choice": "output that is one of a list",
     "lora": "a LoRA adapter for each request",
     "dp_rank": "a pin to a data-parallel rank",
+    "disaggregation": "prefill and decode on separate engines",
 }
 
 # What else an engine may offer.
 _SERVICE: Mapping[str, str] = {
     "embed": "embeddings",
+    "encode": "embeddings of media for other engines",
     "loads": "load reports",
     "tokenizer_bundle": "its tokenizer files",
     "flush_cache": "flushing the prefix cache",

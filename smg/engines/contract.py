@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from smg.core.errors import GatewayError
 from smg.engines import protobuf
 from smg.engines.base import EmbedResult, EngineLoad
+from smg.engines.media import MediaItem
 
 HEALTH_SECS = 5.0
 # For engines that generate a token to tell whether they can: they take up to 20 s themselves (spec 2.7).
@@ -19,6 +20,7 @@ class ContractAdapter:
     pb: ClassVar[Any]
     name: str
     service: str
+    encoder_service: str = ""
     capabilities: frozenset[str]
     health_secs: float = HEALTH_SECS
 
@@ -48,6 +50,12 @@ class ContractAdapter:
     def embedding(self, message: bytes) -> EmbedResult:
         self.require("embed")
         return protobuf.embedding(self.pb.EmbedResponse, message)
+
+    def encode(self, request_id: str, item: MediaItem, room: int) -> bytes:
+        raise not_offered(self.name, "encode")
+
+    def encoded(self, message: bytes) -> bool:
+        raise not_offered(self.name, "encode")
 
 
 def not_offered(contract: str, feature: str) -> GatewayError:

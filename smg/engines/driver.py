@@ -12,6 +12,7 @@ from smg.engines import admin, health_v1
 from smg.engines.admin import AdminResult, ProfileOptions
 from smg.engines.base import Adapter, Decoder, EmbedResult, EngineInfo, EngineLoad
 from smg.engines.contract import not_offered
+from smg.engines.media import MediaItem
 from smg.engines.source import GrpcSource, cancelled_error
 from smg.engines.transport.base import MESSAGE_LIMIT, Call, TokenCall, TokenTransport, Transport
 from smg.engines.transport.errors import RpcError
@@ -126,6 +127,26 @@ class GrpcDriver:
             return self.adapter.embedding(answer)
         except ValueError as error:
             raise _unreadable(error) from None
+
+    async def encode(self, ctx: RequestContext, request_id: str, item: MediaItem, room: int) -> None:
+        """Have one media item encoded and handed over in ``room``; the request's own deadline bounds it.
+
+        Raises:
+            GatewayError: ``not_implemented`` where the contract has no encoder, ``worker_failed`` (502) when the engine
+                does not accept it, or as for any call.
+        """
+        message = self.adapter.encode(request_id, item, room)
+        timeout = ctx.remaining()
+        if timeout == 0.0:
+            raise cancelled_error("deadline")
+        path = f"/{self.adapter.encoder_service}/Encode"
+        answer = await self._transport.unary(path, message, timeout, _trace(ctx, None))
+        try:
+            accepted = self.adapter.encoded(answer)
+        except ValueError as error:
+            raise _unreadable(error) from None
+        if not accepted:
+            raise GatewayError("worker_failed", "the engine did not accept the media", worker_fault=True)
 
     async def flush_cache(self, timeout_secs: float = 0.0) -> AdminResult:
         """Empty the prefix cache. ``timeout_secs`` is how long the engine may wait until no request runs.

@@ -29,6 +29,7 @@ _ARGUMENTS = (
     "max_running_requests",
     "load_balance_method",
     "disaggregation_mode",
+    "disaggregation_bootstrap_port",
     "is_embedding",
     "vocab_size",
     "weight_version",

@@ -22,14 +22,15 @@ def derive(
     previous: Mapping[str, ModelRecord],
     created: Callable[[], int],
 ) -> list[ModelRecord]:
-    """Build the model records of ``workers``, in the order the workers joined.
+    """Build the model records of ``workers``, in the order the workers joined; those that only prepare answers last.
 
     ``infos`` maps worker ids to what their engines told; a model whose workers have not told yet keeps its
-    ``previous`` record (control has just restarted). Tokenizer fields always come from ``previous``. An alias never
-    shadows a model; the first to declare it has it, and it passes on when that one leaves.
+    ``previous`` record (control has just restarted). Where engines of a pair differ, the one that decodes decides.
+    Tokenizer fields always come from ``previous``. An alias never shadows a model; the first to declare it has it, and
+    it passes on when that one leaves.
     """
     told: dict[str, list[EngineInfo]] = {}
-    for worker in workers:
+    for worker in sorted(workers, key=lambda worker: worker.role in ("prefill", "encode")):
         for name in worker.models:
             found = told.setdefault(name, [])
             if (info := infos.get(worker.id)) is not None:

@@ -8,6 +8,8 @@ from smg.core.backends import BackendKind
 
 Status: TypeAlias = Literal["pending", "ready", "not_ready", "failed", "draining"]
 
+Role: TypeAlias = Literal["regular", "prefill", "decode", "encode"]
+
 # Numbers of a status in the region's worker table (0 is a free slot).
 STATUS_CODES: dict[Status, int] = {"pending": 1, "ready": 2, "not_ready": 3, "failed": 4, "draining": 5}
 STATUS_NAMES: dict[int, Status] = {code: name for name, code in STATUS_CODES.items()}
@@ -18,13 +20,15 @@ class WorkerRecord(msgspec.Struct):
 
     ``runtime`` is the driver's name (a row of ``smg.engines.table``), empty until probed. ``status`` here is the last
     published one; the region's table has the current one. ``models`` are the ids it serves, the first its own.
-    ``features`` are what it can do (``smg.engines.capabilities``), None until it has told.
+    ``features`` are what it can do (``smg.engines.capabilities``), None until it has told. ``role`` is the part of a
+    generation it takes, as ``labels`` tell (``smg.fleet.roles``).
     """
 
     id: str
     slot: int
     url: str
     runtime: str = ""
+    role: Role = "regular"
     kind: BackendKind = "tokens"
     models: list[str] = msgspec.field(default_factory=list)
     status: Status = "pending"

@@ -18,6 +18,7 @@ from smg.engines.table import adapter
 from smg.fleet.loads import LoadReport
 from smg.fleet.models import derive
 from smg.fleet.records import STATUS_CODES, STATUS_NAMES, FleetSnapshot, ModelRecord, Status, WorkerRecord
+from smg.fleet.roles import role_of
 
 log = logging.getLogger("smg.fleet")
 
@@ -88,6 +89,7 @@ class Registry:
         worker = WorkerRecord(
             id=str(ids.uuid7()), slot=slot, url=url, labels=labels or {}, priority=priority, cost=cost
         )
+        worker.role = role_of(worker.labels)
         self._configured[worker.id] = labels or {}
         self._region.worker_reset(slot)
         if self._region.index is not None:
@@ -125,6 +127,9 @@ class Registry:
         worker.runtime = runtime
         worker.models = [info.model_id] if info.model_id else []
         worker.labels = {**info.labels, **self._configured.get(id, {})}
+        worker.role = role_of(worker.labels)
+        if worker.role in ("prefill", "decode") and "disaggregation" not in worker.features:
+            log.error("engines of this contract cannot be paired", extra={"worker": worker.url, "runtime": runtime})
         self._derive()
         self.dirty.set()
 

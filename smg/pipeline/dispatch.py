@@ -1,7 +1,7 @@
 """Finds a worker for a prepared request and gets its first batch; everything before the first byte may be retried."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import msgspec
@@ -13,8 +13,10 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
+from smg.pipeline.pairs import PairOpener
 from smg.pipeline.services import Services
 from smg.routing.fleet_router import outcome_of
+from smg.routing.pairing import PartnerFailed
 from smg.routing.retry import Attempts
 from smg.routing.router import Lease, Query
 
@@ -53,11 +55,14 @@ class Dispatcher:
         while True:
             lease = router.select(replace(query, tried=attempts.tried))
             try:
-                self._facts.selected(lease, self._services.router.policy, attempts.number)
+                self._facts.selected(lease, attempts.number)
                 return await self._attempt(lease, engine_request(attempts.number))
             except GatewayError as error:
                 router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                wait = attempts.failed(error, lease.worker.id, available)
+                failed = error.worker if isinstance(error, PartnerFailed) else lease.worker.id
+                if lease.prefill is not None and error.worker_fault and failed == lease.worker.id:
+                    self._facts.leg_failed("decode", error.code)
+                wait = attempts.failed(error, failed, available)
                 self._facts.retried(error.code)
             except BaseException:
                 router.release(lease, "cancelled")
@@ -66,8 +71,7 @@ class Dispatcher:
                 await self._interrupt.run(asyncio.sleep(wait))
 
     async def _attempt(self, lease: Lease, request: EngineRequest) -> Running:
-        driver = self._services.drivers.get(lease.worker)
-        source = await self._interrupt.run(driver.open(self._ctx, request))
+        source = await self._interrupt.run(self._open(lease, request))
         try:
             first = await self._first(source)
         except BaseException as error:
@@ -81,6 +85,11 @@ class Dispatcher:
             raise
         self._services.router.commit(lease)
         return Running(lease, source, first)
+
+    def _open(self, lease: Lease, request: EngineRequest) -> Awaitable[Source]:
+        if lease.prefill is not None:
+            return PairOpener(self._services, self._ctx, self._facts, lease).open(request)
+        return self._services.drivers.get(lease.worker).open(self._ctx, request)
 
     async def _first(self, source: Source) -> list[TokenBatch]:
         """Wait for tokens or an end: headers and empty messages prove nothing yet (field case RL-03)."""

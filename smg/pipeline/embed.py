@@ -131,7 +131,7 @@ class Embedding:
         while True:
             lease = router.select(replace(query, tried=attempts.tried))
             try:
-                self._facts.selected(lease, router.policy, attempts.number)
+                self._facts.selected(lease, attempts.number)
                 driver = self._services.drivers.get(lease.worker)
                 name = dispatch_id(f"{self._ctx.request_id}-{number}", attempts.number)
                 result = await interrupt.run(driver.embed(self._ctx, name, ids))

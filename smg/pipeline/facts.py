@@ -15,8 +15,8 @@ log = logging.getLogger("smg.pipeline")
 class Facts:
     """Counts one generation.
 
-    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts``, ``warning``, ``invalid`` and
-    ``error``.
+    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts``, ``warning``, ``invalid`` and ``error``. Of a
+    pair ``worker`` is the one that decodes, and ``prefill`` and ``prefill_reason`` tell of the other.
     """
 
     def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
@@ -26,6 +26,10 @@ class Facts:
         self._model = ""
         self._ignored: frozenset[str] = frozenset()
         self._first: float | None = None
+        # Of an attempt on a pair: its contract, its start, and the end of its prefill.
+        self._pair = ""
+        self._dispatched = 0.0
+        self._prefilled: float | None = None
         self._closed = False
 
     def model(self, name: str) -> None:
@@ -46,14 +50,21 @@ class Facts:
         self._ctx.notes["warning"] = "; ".join(filter(None, (self._ctx.notes.get("warning"), text)))
         log.warning("an answer does not match its format", extra={"model": self._model, "reason": reason})
 
-    def selected(self, lease: Lease, policy: str, attempt: int) -> None:
-        """A worker was chosen for attempt number ``attempt``."""
+    def selected(self, lease: Lease, attempt: int) -> None:
+        """A worker, or a pair, was chosen for attempt number ``attempt``."""
         notes = self._ctx.notes
         notes.update(worker=lease.worker.id, reason=lease.reason, attempts=str(attempt))
+        notes.pop("prefill", None)
+        self._pair, self._prefilled = "", None
+        if lease.prefill is not None:
+            notes.update(prefill=lease.prefill.worker.id, prefill_reason=lease.prefill.reason)
+            self._metrics.worker_selection_total.inc(lease.prefill.worker.id, self._model, lease.prefill.policy)
+            self._pair = lease.worker.runtime
+            self._dispatched = clock.monotonic()
         notes.pop("warning", None)
         if lacks := lease.lacks | self._ignored:
             notes["warning"] = warning(lacks)
-        self._metrics.worker_selection_total.inc(lease.worker.id, self._model, policy)
+        self._metrics.worker_selection_total.inc(lease.worker.id, self._model, lease.policy)
 
     def retried(self, code: str) -> None:
         """An attempt failed with ``code`` and another follows."""
@@ -63,6 +74,27 @@ class Facts:
         """The first batch has arrived."""
         self._first = clock.monotonic()
         self._metrics.router_ttft_seconds.observe(self._first - self._ctx.started, self._model, self._ctx.endpoint)
+
+        if self._pair:
+            labels = (self._model, self._pair)
+            self._metrics.pd_ttft_seconds.observe(self._first - self._dispatched, *labels)
+            if self._prefilled is not None:
+                self._metrics.pd_kv_transfer_duration_seconds.observe(self._first - self._prefilled, *labels)
+
+    def prefilled(self) -> None:
+        """The prefill worker of a pair has done its part."""
+        now = clock.monotonic()
+        self._metrics.pd_prefill_duration_seconds.observe(now - self._dispatched, self._model, self._pair)
+        if self._first is None:
+            self._prefilled = now
+
+    def leg_failed(self, leg: str, code: str) -> None:
+        """An attempt failed because of the pair's ``leg``."""
+        self._metrics.pd_leg_failures_total.inc(self._model, leg, code)
+
+    def recomputed(self, reason: str) -> None:
+        """The decode worker of a pair has to compute the prompt by itself."""
+        self._metrics.pd_fallback_total.inc(self._model, reason)
 
     def aborted(self, reason: str) -> None:
         """The engine was told to stop before it had ended by itself."""

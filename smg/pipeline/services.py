@@ -16,6 +16,7 @@ from smg.parsing.choose import named
 from smg.pipeline.debug import DebugWindow
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
+from smg.routing.handoff import Rooms
 from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
 from smg.telemetry.metrics import Metrics
@@ -48,6 +49,7 @@ class Services:
     drivers: DriverPool
     table: StreamTable
     metrics: Metrics
+    rooms: Rooms
     control: Control | None = None
     draining: bool = False
     debug: DebugWindow | None = None
@@ -84,6 +86,20 @@ def _debug(settings: Settings, process: int) -> DebugWindow | None:
     return window if size else None
 
 
+def leg_policies(settings: Settings) -> dict[str, str]:
+    """Names of the policies among prefill, decode and encode workers.
+
+    A decode worker is sent the prompt's cache, so room for it counts there, and not what it holds already.
+    """
+    usual, legs = settings.routing.policy, settings.disaggregation
+    decode = "least_load" if usual in ("cache_aware", "prefix_hash") else usual
+    return {
+        "prefill": legs.prefill_policy or usual,
+        "decode": legs.decode_policy or decode,
+        "encode": legs.encode_policy,
+    }
+
+
 def build(settings: Settings, region: Region, process: int) -> Services:
     """Make the services of request worker ``process``. Needs a running event loop only from the first request on.
 
@@ -95,19 +111,23 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     metrics = Metrics(region, process)
     if region.index is not None:
         region.index.join(process)
-    policy = POLICIES[settings.routing.policy](Parts(settings.routing, region))
+    parts = Parts(settings.routing, region)
+    policy = POLICIES[settings.routing.policy](parts)
+    # Objects of their own, because some policies remember what they have seen of a model's workers.
+    legs = {leg: POLICIES[name](parts) for leg, name in leg_policies(settings).items()}
     services = Services(
         settings=settings,
         region=region,
         process=process,
         view=view,
-        router=FleetRouter(view, region, process, policy),
+        router=FleetRouter(view, region, process, policy, legs),
         admission=Admission(settings.admission, region, process, metrics),
         texts=TextRegistry(settings.model, settings.tokenizer_cache),
         drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),
         table=make_table(),
         metrics=metrics,
         debug=_debug(settings, process),
+        rooms=Rooms(region),
     )
     view.on_change(services.follow)
     return services

@@ -5,15 +5,19 @@ Selection and counting are one step (reserve on select), so a burst of selection
 worker has still to compute: they count until it begins to answer.
 """
 
+import random
+from collections.abc import Mapping
 from typing import Protocol
 
 from smg._native.region import FAILURES, LAST_OK, PROCESSED, Region
 from smg.core import clock
 from smg.core.errors import GatewayError
+from smg.fleet import roles
 from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
 from smg.routing.candidates import Candidates
 from smg.routing.models import resolve
+from smg.routing.pairing import PartnerFailed, Pools, aimed, for_leg, refusal
 from smg.routing.policies.base import Policy
 from smg.routing.router import Lease, Query
 
@@ -31,13 +35,17 @@ class Fleet(Protocol):
 class FleetRouter:
     """Implements ``routing.router.Router`` for one request process."""
 
-    def __init__(self, fleet: Fleet, region: Region, process: int, policy: Policy) -> None:
+    def __init__(
+        self, fleet: Fleet, region: Region, process: int, policy: Policy, legs: Mapping[str, Policy] | None = None
+    ) -> None:
         self._fleet = fleet
         self._region = region
         self._process = process
         self._policy = policy
+        self._legs = legs or {}
+        self._draw = random.Random()
         self._snapshot: FleetSnapshot | None = None
-        self._candidates: dict[str, Candidates] = {}
+        self._pools: dict[str, Pools] = {}
 
     @property
     def policy(self) -> str:
@@ -45,24 +53,54 @@ class FleetRouter:
 
     def select(self, query: Query) -> Lease:
         """See ``Router.select``. Candidates are ready now, able to, and not in ``query.tried``."""
-        candidates = self._of(query.model)
-        if not _look(candidates, query):
-            needs.check(query, [w for w in candidates.everyone if self._fleet.status(w) in _EXPECTED])
-            model = resolve(self._fleet.snapshot(), query.model)
-            raise GatewayError("no_available_workers", f"no worker is available for the model '{model.id}'")
-        choice = self._policy.choose(query, candidates)
+        pools = self._of(query.model)
+        if query.leg == "encode":
+            if not pools.look_encode(query):
+                raise GatewayError("no_available_workers", "no encode engine is available")
+            return self._take(query, pools.encode)
+        regular, paired = pools.look_regular(query), pools.look_prefill(query)
+        if regular and paired:
+            paired = self._draw.choices((False, True), pools.shares())[0]
+        if paired:
+            return self._take_pair(query, pools)
+        if regular:
+            return self._take(query, pools.regular)
+        expected = [worker for worker in pools.everyone if self._fleet.status(worker) in _EXPECTED]
+        raise refusal(query, pools, expected, resolve(self._fleet.snapshot(), query.model).id)
+
+    def _take_pair(self, query: Query, pools: Pools) -> Lease:
+        """Choose the prefill worker among those seen ready, and for it a decode worker."""
+        prefill = self._take(aimed(for_leg(query, "prefill"), pools.prefill), pools.prefill)
+        try:
+            if not pools.look_decode(query, roles.facts(prefill.worker)):
+                raise GatewayError("no_available_workers", "the decode engines have just become unavailable")
+            lease = self._take(aimed(for_leg(query, "decode"), pools.decode), pools.decode)
+        except BaseException:
+            self.release(prefill, "cancelled")
+            raise
+        lease.prefill = prefill
+        return lease
+
+    def _take(self, query: Query, candidates: Candidates) -> Lease:
+        policy = self._legs.get(query.leg, self._policy)
+        choice = policy.choose(query, candidates)
         worker = candidates[choice.position]
         tokens = max(query.tokens - choice.matched, 0)
         self._region.inflight_add(self._process, worker.slot, 1, tokens)
         lacks = needs.missing(worker, query.wishes)
-        return Lease(worker, choice.reason, tokens, choice.matched, lacks, learn=choice.learn)
+        return Lease(worker, choice.reason, tokens, choice.matched, lacks, learn=choice.learn, policy=policy.name)
 
     def available(self, query: Query) -> bool:
         """Tell whether ``select`` would find a worker."""
-        return _look(self._of(query.model), query)
+        pools = self._of(query.model)
+        if query.leg == "encode":
+            return pools.look_encode(query)
+        return pools.look_regular(query) or pools.look_prefill(query)
 
     def commit(self, lease: Lease) -> None:
         """See ``Router.commit``: the prompt is computed, and the worker was seen to work."""
+        if lease.prefill is not None and not lease.prefill.done:
+            self.commit(lease.prefill)
         slot = lease.worker.slot
         self._region.worker_set(slot, LAST_OK, int(clock.monotonic() * 1000))
         self._region.inflight_add(self._process, slot, 0, -lease.tokens)
@@ -76,6 +114,8 @@ class FleetRouter:
         if lease.done:
             return
         lease.done = True
+        if lease.prefill is not None:
+            self.release(lease.prefill, "ok" if outcome == "ok" else "cancelled")
         slot = lease.worker.slot
         self._region.inflight_add(self._process, slot, -1, -lease.tokens)
         if outcome == "worker_failed":
@@ -83,33 +123,29 @@ class FleetRouter:
         elif outcome == "ok":
             self._region.worker_add(slot, PROCESSED, 1)
 
-    def _of(self, name: str) -> Candidates:
-        """The candidates for the model called ``name``. Raises GatewayError when there is no such model."""
+    def _of(self, name: str) -> Pools:
+        """The workers of the model called ``name``. Raises GatewayError when there is no such model."""
         snapshot = self._fleet.snapshot()
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
-            self._candidates = {}
-        found = self._candidates.get(name)
+            self._pools = {}
+        found = self._pools.get(name)
         if found is None:
             model = resolve(snapshot, name)
             names = {model.id, *model.aliases}
             workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
-            found = self._candidates[name] = Candidates(workers, self._region)
+            found = self._pools[name] = Pools(workers, self._region)
         return found
-
-
-def _look(candidates: Candidates, query: Query) -> bool:
-    """See who is ready and has what ``query`` needs; those who have all it wishes too come first."""
-    if query.wishes and candidates.look([*query.tried, *candidates.lacking(query.needs | query.wishes)]):
-        return True
-    return candidates.look([*query.tried, *candidates.lacking(query.needs)])
 
 
 def outcome_of(error: GatewayError) -> str:
     """The outcome a failed attempt is booked as (field cases RL-01, RL-02).
 
-    A worker is only to blame where the driver says so: neither a bad request nor being busy is a failure.
+    A worker is only to blame where the driver says so: neither a bad request nor being busy is a failure, nor what the
+    other worker of a pair did.
     """
+    if isinstance(error, PartnerFailed):
+        return "cancelled"
     if error.worker_fault:
         return "worker_failed"
     return "busy" if error.status in (429, 503) else "client_error"

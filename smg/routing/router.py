@@ -32,6 +32,8 @@ class Lease(msgspec.Struct):
 
     ``tokens`` are the prompt tokens it has still to compute, ``matched`` those it is expected to hold. ``learn`` is
     what the policy wants to be called on commit; ``lacks`` are the query's wishes that this worker cannot fulfil.
+    ``prefill`` is the lease of the worker that computes the prompt, when another one than this does; ``policy`` is who
+    chose.
     """
 
     worker: WorkerRecord
@@ -41,17 +43,21 @@ class Lease(msgspec.Struct):
     lacks: frozenset[str] = frozenset()
     done: bool = False
     learn: Callable[[], object] | None = None
+    prefill: "Lease | None" = None
+    policy: str = ""
 
 
 class Router(Protocol):
     """Selection and load accounting."""
 
     def select(self, query: Query) -> Lease:
-        """Choose a worker and count the request on it in one step.
+        """Choose a worker, or a pair of them, and count the request there in one step.
+
+        A query for the leg ``regular`` may be answered by a pair: the lease is then the decode worker's.
 
         Raises:
             GatewayError: ``model_not_found`` (404), ``unsupported_parameter`` (400) when no worker of the model can do
-                what the query needs, or ``no_available_workers`` (503).
+                what the query needs, ``runtime_pd_not_supported`` (400), or ``no_available_workers`` (503).
         """
         ...
 
@@ -60,9 +66,13 @@ class Router(Protocol):
         ...
 
     def commit(self, lease: Lease) -> None:
-        """The worker has accepted the request (first batch): prefixes may be learnt."""
+        """The worker has accepted the request (first batch): prefixes may be learnt, of a pair on both."""
         ...
 
     def release(self, lease: Lease, outcome: str) -> None:
-        """The attempt is over: ``ok``, ``client_error``, ``busy``, ``worker_failed`` or ``cancelled``. Idempotent."""
+        """The attempt is over: ``ok``, ``client_error``, ``busy``, ``worker_failed`` or ``cancelled``. Idempotent.
+
+        Of a pair ``outcome`` is the decode worker's; a prefill worker that is still held has done its work if that is
+        ``ok``, else it is let go.
+        """
         ...

@@ -22,6 +22,7 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING
 _NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 # Probes and scrapes come every few seconds for ever, and "not ready" is a good answer to a probe.
 _QUIET_PATHS = frozenset({"/health", "/liveness", "/readiness", "/metrics"})
+_NOTES = ("model", "worker", "prefill", "reason", "attempts", "error")
 
 _access = logging.getLogger("smg.access")
 
@@ -131,6 +132,6 @@ def access_record(ctx: RequestContext, method: str, path: str, status: int, seco
         "client": client,
         "principal": ctx.principal.name,
         **_trace(ctx),
-        **{name: ctx.notes[name] for name in ("model", "worker", "reason", "attempts", "error") if name in ctx.notes},
+        **{name: ctx.notes[name] for name in _NOTES if name in ctx.notes},
     }
     _access.log(level, "request", extra=record)

@@ -56,6 +56,25 @@ class Metrics:
         self.worker_retries_total = counter(
             "worker_retries_total", "Attempts after the first of a request.", "endpoint", "reason"
         )
+        self.pd_prefill_duration_seconds = histogram(
+            "pd_prefill_duration_seconds", "Time a pair's prefill engine took, its queue included.", "model", "runtime"
+        )
+        self.pd_kv_transfer_duration_seconds = histogram(
+            "pd_kv_transfer_duration_seconds",
+            "Time from the end of prefill to the decode engine's first token, where one follows the other.",
+            *("model", "runtime"),
+        )
+        self.pd_ttft_seconds = histogram(
+            "pd_ttft_seconds", "Time from the dispatch to a pair to its first token.", "model", "runtime"
+        )
+        self.pd_leg_failures_total = counter(
+            "pd_leg_failures_total",
+            "Attempts that failed before their first token, by the engine of the pair that is to blame.",
+            *("model", "leg", "reason"),
+        )
+        self.pd_fallback_total = counter(
+            "pd_fallback_total", "Prompts that a decode engine had to compute by itself.", "model", "reason"
+        )
         self.admission_wait_seconds = histogram(
             "admission_wait_seconds", "Time in the queue before admission, of those that had to wait."
         )

@@ -20,6 +20,7 @@ from smg.fleet.records import WorkerRecord
 from smg.pipeline.services import Services
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
+from smg.routing.handoff import Rooms
 from smg.routing.policies.round_robin import RoundRobin
 from smg.telemetry.cells import LocalCells
 from smg.telemetry.metrics import Metrics
@@ -164,6 +165,7 @@ def world(
         drivers=drivers,
         table=make_table(),
         metrics=metrics,
+        rooms=Rooms(fleet.region),
     )
     return World(fleet=fleet, drivers=drivers, texts=texts, cells=cells, services=services)
 

@@ -32,7 +32,8 @@ class Part(msgspec.Struct, frozen=True):
     """What one message tells of a choice: a chunk its new ids, the Complete what its contract repeats.
 
     ``finish`` belongs to the Complete. ``prompt`` has the prompt's ids when the message is to bring their log
-    probabilities. ``spec_tokens`` are accepted and drafted ones.
+    probabilities. ``spec_tokens`` are accepted and drafted ones, ``kv_params`` what a prefill engine
+    returns for the decode engine.
     """
 
     ask: Ask
@@ -46,10 +47,14 @@ class Part(msgspec.Struct, frozen=True):
     reasoning_tokens: int = 0
     spec_tokens: tuple[int, int] = (0, 0)
     weight_version: str = ""
+    kv_params: str = ""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the engine says of itself. ``uptime`` is in seconds, ``usage`` the share of its cache that is in use."""
+    """What the engine says of itself. ``uptime`` is in seconds, ``usage`` the share of its cache that is in use.
+
+    ``bootstrap_port`` and ``engine_id`` are for the other engine of a pair, ``connector`` is how vLLM hands over.
+    """
 
     model: str
     context_length: int
@@ -64,6 +69,10 @@ class Report(msgspec.Struct, frozen=True):
     used_tokens: int = 0
     usage: float = 0.0
     uptime: float = 0.0
+    role: str = "regular"
+    bootstrap_port: int = 0
+    connector: str = ""
+    engine_id: str = ""
 
 
 class Refused(Exception):

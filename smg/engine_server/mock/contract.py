@@ -13,6 +13,7 @@ from smg_grpc_proto.generated import common_pb2
 from smg.engine_server import bundle
 from smg.engine_server.mock import logprobs
 from smg.engine_server.mock.ask import Ask, Part, Refused, Report
+from smg.engine_server.mock.transfer import Meeting
 
 
 class Contract(ABC):
@@ -25,6 +26,7 @@ class Contract(ABC):
     pb: ClassVar[Any]
     service: ClassVar[ServiceDescriptor]
     name: ClassVar[str]
+    more_services: ClassVar[Sequence[ServiceDescriptor]] = ()
     complete_ids: ClassVar[Literal["delta", "all", "none"]] = "delta"
     delta_counts: ClassVar[bool] = False
     bundle_chunk: ClassVar[int] = bundle.CHUNK_BYTES
@@ -50,6 +52,14 @@ class Contract(ABC):
     def one_by_one(self, ask: Ask) -> bool:
         """Whether the choices of this request run one after another."""
         return False
+
+    def meeting(self, request: Any) -> Meeting | None:
+        """Where the cache of this request is handed over, None when it is no pair's."""
+        return None
+
+    def kv_params(self, request: Any, host: str, port: int, engine: str) -> str:
+        """What a prefill engine at ``host`` returns for the decode engine, in contracts that relay it."""
+        return ""
 
     # -- Abort
 

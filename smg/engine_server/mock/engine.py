@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import grpc
 import msgspec
@@ -13,9 +14,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from smg.core import clock
 from smg.engine_server import serve
+from smg.engine_server.mock.pair import Pair
 from smg.engine_server.mock.script import Script
 from smg.engine_server.mock.servicer import MockServicer, Recorded
 from smg.engine_server.mock.table import CONTRACTS
+from smg.engine_server.mock.transfer import Role
 
 SERVICE = "vllm.grpc.engine.VllmEngine"
 
@@ -28,7 +31,9 @@ class MockEngine:
 
     ``contract`` is a name of ``mock.table``. ``port`` 0 picks a free one; ``default_sampling`` becomes
     ``default_sampling_params_json``; without ``generates`` the model only embeds. A stopped or killed
-    engine can be started again; it then listens on the same port and keeps its records.
+    engine can be started again; it then listens on the same port and keeps its records. ``role`` makes it one engine of
+    a disaggregated fleet; a prefill engine hands over at ``bootstrap_port`` (0 picks one), and one of the vLLM contract
+    in the way of ``connector``.
     """
 
     def __init__(
@@ -42,9 +47,15 @@ class MockEngine:
         context_length: int = 32768,
         default_sampling: Mapping[str, float] | None = None,
         generates: bool = True,
+        role: Role = "regular",
+        bootstrap_port: int = 0,
+        connector: str = "NixlConnector",
     ) -> None:
         sampling = msgspec.json.encode(default_sampling).decode() if default_sampling else ""
-        self._servicer = MockServicer(CONTRACTS[contract](), script, model, context_length, sampling, generates)
+        self._pair = Pair(role, host, bootstrap_port, connector if role != "regular" else "")
+        self._servicer = MockServicer(
+            CONTRACTS[contract](), script, model, context_length, sampling, generates, self._pair
+        )
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._host = host
         self._port = port
@@ -79,9 +90,34 @@ class MockEngine:
         return self._servicer.aborted
 
     @property
+    def encoded(self) -> list[Any]:
+        """Every EncodeRequest so far, oldest first."""
+        return self._servicer.encoded
+
+    @property
     def running(self) -> int:
         """Generate calls in progress."""
         return self._servicer.running
+
+    @property
+    def bootstrap_port(self) -> int:
+        """Where a prefill engine hands over, valid after ``start``."""
+        return self._pair.transfers.port
+
+    @property
+    def engine_id(self) -> str:
+        """The id decode engines must know a prefill engine by, where their contract has ids."""
+        return self._pair.transfers.engine
+
+    @property
+    def connector(self) -> str:
+        """How an engine of a pair hands over, as vLLM's name their ways."""
+        return self._pair.connector
+
+    @property
+    def held(self) -> int:
+        """Prompts a prefill engine keeps for decode engines that have not fetched them."""
+        return self._pair.transfers.held
 
     @property
     def connections(self) -> int:
@@ -114,11 +150,12 @@ class MockEngine:
         if self._server is not None:
             raise RuntimeError("the mock engine is already running")
         server = grpc.aio.server(options=serve.GRPC_OPTIONS)
-        server.add_generic_rpc_handlers((self._servicer.handlers(),))
+        server.add_generic_rpc_handlers(self._servicer.handlers())
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         self._port = server.add_insecure_port(f"{self._host}:{self._port}")
         self._servicer.started = clock.monotonic()
         await server.start()
+        await self._pair.start()
         self._server = server
         self._spawn_health()
         return self.address
@@ -128,6 +165,7 @@ class MockEngine:
 
         Idempotent; a second call while the first one waits can shorten its grace.
         """
+        await self._pair.stop()
         if self._server is not None:
             await self._server.stop(grace)
             self._server = None

@@ -9,7 +9,7 @@ from smg.engine_server.mock.script import Choice, Script
 
 
 class Reply:
-    """Builds the messages of choice number ``index`` of ``ask``."""
+    """Builds the messages of choice number ``index`` of ``ask``. ``kv_params`` goes into the last one."""
 
     def __init__(self, script: Script, contract: Contract, ask: Ask, index: int, choice: Choice) -> None:
         self._script = script
@@ -17,6 +17,7 @@ class Reply:
         self._ask = ask
         self._index = index
         self._choice = choice
+        self.kv_params = ""
         self._sent = 0
         self._messages = 0
         self._last: list[int] = []
@@ -57,6 +58,7 @@ class Reply:
                 reasoning_tokens=self._script.reasoning_tokens,
                 spec_tokens=self._script.spec_tokens,
                 weight_version=self._script.weight_version,
+                kv_params=self.kv_params,
             )
         )
 

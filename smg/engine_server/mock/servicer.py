@@ -9,7 +9,9 @@ from typing import Any, Literal, NoReturn
 
 import grpc
 import msgspec
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from smg_grpc_proto import tokenspeed_encoder_pb2
 from smg_grpc_proto.generated import common_pb2
 
 from smg._version import __version__
@@ -18,6 +20,7 @@ from smg.engine_server import bundle
 from smg.engine_server.mock import tokenizer
 from smg.engine_server.mock.ask import Ask, Refused, Report
 from smg.engine_server.mock.contract import Contract
+from smg.engine_server.mock.pair import Pair
 from smg.engine_server.mock.reply import Reply
 from smg.engine_server.mock.script import Fault, Script, plan
 
@@ -60,6 +63,7 @@ class MockServicer:
         context_length: int,
         default_sampling: str,
         generates: bool,
+        pair: Pair,
     ) -> None:
         self.contract = contract
         self.script = script
@@ -67,15 +71,20 @@ class MockServicer:
         self.context_length = context_length
         self.default_sampling = default_sampling
         self.generates = generates
+        self.pair = pair
         self.requests: list[Recorded] = []
         self.aborted: list[str] = []
+        self.encoded: list[Any] = []
         self.calls: Counter[str] = Counter()
         self.started = clock.monotonic()
 
-    def handlers(self) -> Any:
+    def handlers(self) -> Sequence[Any]:
         """What serves the RPCs of the contract that there are methods for; grpc answers the others UNIMPLEMENTED."""
+        return [self._handler(service) for service in (self.contract.service, *self.contract.more_services)]
+
+    def _handler(self, service: ServiceDescriptor) -> Any:
         methods = {}
-        for method in self.contract.service.methods:
+        for method in service.methods:
             handler = getattr(self, method.name, None)
             if handler is None:
                 continue
@@ -87,7 +96,7 @@ class MockServicer:
                 request_deserializer=GetMessageClass(method.input_type).FromString,
                 response_serializer=_serialize,
             )
-        return grpc.method_handlers_generic_handler(self.contract.service.full_name, methods)
+        return grpc.method_handlers_generic_handler(service.full_name, methods)
 
     def reset(self, script: Script) -> None:
         """Take a new script; faults limited to the first calls count from here."""
@@ -123,6 +132,8 @@ class MockServicer:
         finally:
             if entry.state == "running":
                 entry.state = "failed"
+            if entry.state != "done":
+                self.pair.withdraw(self.contract, entry.ask)
             await stream.aclose()
 
     async def _generate(
@@ -130,6 +141,8 @@ class MockServicer:
     ) -> AsyncGenerator[Any, None]:
         await self._strike(faults, None, entry, context)
         await self._require_ready(context)
+        if self.pair.role == "encode":
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "an encode engine does not generate")
         ask = entry.ask
         try:
             self._check(script, ask)
@@ -139,15 +152,21 @@ class MockServicer:
             await context.send_initial_metadata(())
         await self._strike(faults, 0, entry, context)
 
+        if self.pair.role == "prefill":
+            ask = msgspec.structs.replace(ask, max_tokens=1, min_tokens=0)
+        elif not await self.pair.receive(self.contract, entry.ask, entry.abort, context):
+            return
         replies = [Reply(script, self.contract, ask, index, plan(script, ask, index)) for index in range(ask.n)]
         groups = [[reply] for reply in replies] if self.contract.one_by_one(ask) else [replies]
-        steps = 0
+        steps, offered = 0, None
         delay = script.first_delay
         for group in groups:
             running = list(group)
             while running:
                 await _pause(delay, entry)
                 delay = script.chunk_delay
+                if offered is None:
+                    offered = self.pair.offer(self.contract, ask)
                 for reply in list(running):
                     if entry.abort.is_set():
                         break
@@ -158,6 +177,9 @@ class MockServicer:
                     steps += 1
                     await self._strike(faults, steps, entry, context)
                     if reply.done:
+                        reply.kv_params = await self.pair.hand_over(self.contract, ask, offered, entry.abort)
+                        if entry.abort.is_set():
+                            break
                         running.remove(reply)
                         yield reply.complete()
                 if entry.abort.is_set():
@@ -188,9 +210,10 @@ class MockServicer:
         self.aborted += named
         found = False
         for entry in self.requests:
-            if entry.state == "running" and any(self.contract.hits(each, entry.id) for each in named):
+            if any(self.contract.hits(each, entry.id) for each in named):
+                found = found or entry.state == "running"
                 entry.abort.set()
-                found = True
+                self.pair.withdraw(self.contract, entry.ask)
         return self.contract.aborted(found)
 
     async def HealthCheck(self, request: Any, context: Any) -> Any:
@@ -233,6 +256,12 @@ class MockServicer:
             vector = [float((sum(prompt) + place) % 7) for place in range(vector)]
         return answer(embedding=vector, embedding_dim=len(vector), prompt_tokens=len(prompt))
 
+    async def Encode(self, request: Any, context: Any) -> Any:
+        self.encoded.append(request)
+        await self._fault("Encode", context)
+        whole = len(request.mm_inputs.items) == len(request.items) == 1
+        return tokenspeed_encoder_pb2.EncodeResponse(accepted=whole and self.pair.role == "encode")
+
     async def FlushCache(self, request: Any, context: Any) -> Any:
         await self._fault("FlushCache", context)
         idle = not self.running
@@ -264,6 +293,10 @@ class MockServicer:
             used_tokens=sum(len(entry.ask.prompt) for entry in self.requests if entry.state == "running"),
             usage=self.script.token_usage,
             uptime=clock.monotonic() - self.started,
+            role=self.pair.role,
+            bootstrap_port=self.pair.transfers.port,
+            connector=self.pair.connector,
+            engine_id=self.pair.transfers.engine,
         )
 
     # -- faults

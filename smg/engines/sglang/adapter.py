@@ -5,11 +5,12 @@ Streaming is not only for speed: without it the choices of one request come with
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from smg_grpc_proto import sglang_scheduler_pb2 as pb
 
 from smg.core.backends import EngineRequest
 from smg.engines import labels, protobuf
-from smg.engines.base import EngineInfo
+from smg.engines.base import EngineInfo, EngineLoad
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter
 from smg.engines.sglang.decode import SglangDecoder
@@ -25,7 +26,7 @@ class SglangAdapter(ContractAdapter):
     health_secs = GENERATING_HEALTH_SECS
     capabilities = CONSTRAINTS | {
         *("generate", "n", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "lora", "dp_rank"),
-        *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile"),
+        *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "disaggregation"),
     }
 
     def generate(self, request: EngineRequest) -> bytes:
@@ -45,7 +46,21 @@ class SglangAdapter(ContractAdapter):
             log_metrics=True,
             require_reasoning=request.require_reasoning,
         )
+        if request.leg is not None and request.leg.bootstrap is not None:
+            meeting = request.leg.bootstrap
+            message.disaggregated_params.bootstrap_host = meeting.host
+            message.disaggregated_params.bootstrap_port = meeting.port
+            message.disaggregated_params.bootstrap_room = meeting.room
         return protobuf.encode_with_ids(message, request.ids)
+
+    def loads_request(self) -> bytes:
+        return protobuf.encode(pb.GetLoadsRequest(include=["core", "disagg"]))
+
+    def loads(self, message: bytes) -> list[EngineLoad]:
+        """As of any engine; what waits for a transfer to or from the other engine of a pair counts as waiting."""
+        queues = [_transfers(load) for load in protobuf.parse(pb.GetLoadsResponse, message).loads]
+        ranks = super().loads(message)
+        return [replace(rank, waiting=rank.waiting + queue) for rank, queue in zip(ranks, queues, strict=True)]
 
     def decoder(self, request: EngineRequest) -> SglangDecoder:
         return SglangDecoder(request)
@@ -74,3 +89,15 @@ class SglangAdapter(ContractAdapter):
             default_sampling=sampling or labels.default_sampling(told.preferred_sampling_params),
             labels=found,
         )
+
+
+def _transfers(load: pb.SchedulerLoad) -> int:
+    """Requests in a prefill or decode engine's own queues (spec engine-contract 2.9)."""
+    queues = load.disaggregation
+    return int(
+        queues.prefill_prealloc_queue_reqs
+        + queues.prefill_inflight_queue_reqs
+        + queues.decode_prealloc_queue_reqs
+        + queues.decode_transfer_queue_reqs
+        + queues.decode_retracted_queue_reqs
+    )

@@ -5,11 +5,13 @@ from typing import Any
 
 from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
 
-from smg.core.backends import EngineRequest
+from smg.core.backends import EngineRequest, Leg
 from smg.engines import labels, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter, unsupported
+from smg.engines.media import MediaItem
+from smg.engines.tokenspeed import encoder
 from smg.engines.tokenspeed.decode import TokenSpeedDecoder
 from smg.engines.tokenspeed.sampling import sampling_params
 
@@ -22,10 +24,11 @@ class TokenSpeedAdapter(ContractAdapter):
     pb = pb
     name = "tokenspeed"
     service = "tokenspeed.grpc.scheduler.TokenSpeedScheduler"
+    encoder_service = encoder.SERVICE
     health_secs = GENERATING_HEALTH_SECS
     capabilities = CONSTRAINTS | {
         *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank"),
-        *("loads", "tokenizer_bundle", "flush_cache", "profile"),
+        *("loads", "tokenizer_bundle", "flush_cache", "profile", "disaggregation", "encode"),
     }
 
     def generate(self, request: EngineRequest) -> bytes:
@@ -43,6 +46,8 @@ class TokenSpeedAdapter(ContractAdapter):
             stream=True,
             data_parallel_rank=request.dp_rank,
         )
+        if request.leg is not None:
+            _pair(message, request.leg)
         return protobuf.encode_with_ids(message, request.ids)
 
     def decoder(self, request: EngineRequest) -> TokenSpeedDecoder:
@@ -50,6 +55,12 @@ class TokenSpeedAdapter(ContractAdapter):
 
     def abort(self, ids: Sequence[str], reason: str) -> Sequence[bytes]:
         return protobuf.abort_each(pb.AbortRequest, ids, reason=reason)
+
+    def encode(self, request_id: str, item: MediaItem, room: int) -> bytes:
+        return encoder.encode_request(request_id, item, room)
+
+    def encoded(self, message: bytes) -> bool:
+        return encoder.accepted(message)
 
     def info(self, model: bytes, server: bytes) -> EngineInfo:
         told = protobuf.parse(pb.GetModelInfoResponse, model)
@@ -74,15 +85,35 @@ class TokenSpeedAdapter(ContractAdapter):
         )
 
 
+def _pair(message: pb.GenerateRequest, leg: Leg) -> None:
+    """Tell the engine where to meet the other one of its pair, and where each media item's embeddings come from."""
+    if leg.bootstrap is not None:
+        meeting = leg.bootstrap
+        message.kv_bootstrap_info.bootstrap_host = meeting.host
+        message.kv_bootstrap_info.bootstrap_port = meeting.port
+        message.kv_bootstrap_info.bootstrap_room = meeting.room
+    for number, place in enumerate(leg.encoders):
+        message.encode_bootstrap_info.items.add(
+            item_index=number,
+            bootstrap_host=place.host,
+            bootstrap_port=place.port,
+            bootstrap_room=place.room,
+        )
+
+
 def _generates(arguments: Any) -> bool:
     """Encode workers answer this service too, but refuse Generate."""
-    role = labels.scalars(arguments, ("disaggregation_mode", "is_embedding"))
-    return role.get("disaggregation_mode") != "encode" and role.get("is_embedding") is not True
+    return not _encodes(arguments) and labels.scalars(arguments, ("is_embedding",)).get("is_embedding") is not True
+
+
+def _encodes(arguments: Any) -> bool:
+    return labels.scalars(arguments, ("disaggregation_mode",)).get("disaggregation_mode") == "encode"
 
 
 def _lacks(arguments: Any) -> frozenset[str]:
-    """Features that are off: log probabilities have a switch, and a pin works where ``dp_size`` is told."""
-    lacks = set()
+    """Features that are off: log probabilities have a switch, a pin works where ``dp_size`` is told, and only encode
+    workers encode."""
+    lacks = set() if _encodes(arguments) else {"encode"}
     if labels.scalars(arguments, (_LOGPROBS,)).get(_LOGPROBS) is False:
         lacks.add("logprobs")
     if labels.count(arguments, "dp_size") <= 1:

@@ -22,7 +22,7 @@ class VllmAdapter(ContractAdapter):
     service = "vllm.grpc.engine.VllmEngine"
     capabilities = CONSTRAINTS | {
         *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "dp_rank"),
-        *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile"),
+        *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "disaggregation"),
     }
 
     def generate(self, request: EngineRequest) -> bytes:
@@ -33,13 +33,19 @@ class VllmAdapter(ContractAdapter):
         """
         if request.lora is not None:
             raise unsupported("lora_path", "LoRA adapters")
+        leg = request.leg
         message = pb.GenerateRequest(
             request_id=request.id,
             sampling_params=sampling_params(request),
-            stream=True,
+            # A prefill engine answers once, with what the decode engine needs.
+            stream=leg is None or leg.role != "prefill",
             # Rank 0 is a pin too, None is none.
             data_parallel_rank=request.dp_rank,
         )
+        if leg is not None and leg.kv_params is not None:
+            message.kv_transfer_params_json = leg.kv_params.decode()
+        if leg is not None and leg.kv_address is not None:
+            message.kv_transfer_params.remote_host, message.kv_transfer_params.remote_port = leg.kv_address
         return protobuf.encode_with_ids(message, request.ids)
 
     def decoder(self, request: EngineRequest) -> VllmDecoder:

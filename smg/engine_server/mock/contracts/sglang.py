@@ -8,6 +8,7 @@ from smg_grpc_proto import sglang_scheduler_pb2 as pb
 
 from smg.engine_server.mock.ask import Ask, Part, Refused, Report
 from smg.engine_server.mock.contract import Contract, matched, optional, positive
+from smg.engine_server.mock.transfer import Meeting
 
 _SECTIONS = frozenset({"core", "disagg", "queues", "memory"})
 SECRET = "sk-mock-secret"
@@ -47,6 +48,12 @@ class Sglang(Contract):
 
     def one_by_one(self, ask: Ask) -> bool:
         return not ask.stream
+
+    def meeting(self, request: Any) -> Meeting | None:
+        if not request.HasField("disaggregated_params"):
+            return None
+        told = request.disaggregated_params
+        return Meeting(told.bootstrap_host, told.bootstrap_port, str(told.bootstrap_room))
 
     def chunk(self, part: Part) -> Any:
         chunk = pb.GenerateStreamChunk(
@@ -112,6 +119,8 @@ class Sglang(Contract):
                 "tp_size": 2,
                 "max_running_requests": 256,
                 "is_embedding": not report.generates,
+                "disaggregation_mode": "null" if report.role == "regular" else report.role,
+                "disaggregation_bootstrap_port": report.bootstrap_port,
             }
         )
         return pb.GetServerInfoResponse(

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.struct_pb2 import Struct
+from smg_grpc_proto import tokenspeed_encoder_pb2 as encoder
 from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
 
 from smg.engine_server.mock.ask import Ask, Part, Refused, Report
 from smg.engine_server.mock.contract import Contract, matched, optional, positive
+from smg.engine_server.mock.transfer import Meeting
 
 SECRET = "sk-mock-secret"
 
@@ -18,6 +20,7 @@ class TokenSpeed(Contract):
     pb = pb
     service = pb.DESCRIPTOR.services_by_name["TokenSpeedScheduler"]
     name = "tokenspeed"
+    more_services = (encoder.DESCRIPTOR.services_by_name["TokenSpeedEncoder"],)
 
     def ask(self, request: Any) -> Ask:
         params = request.sampling_params
@@ -40,6 +43,12 @@ class TokenSpeed(Contract):
         positive(params, "top_p", "repetition_penalty", "n")
         if params.HasField("top_k") and params.top_k != -1 and params.top_k < 1:
             raise Refused("top_k must be -1 or at least 1")
+
+    def meeting(self, request: Any) -> Meeting | None:
+        if not request.HasField("kv_bootstrap_info"):
+            return None
+        told = request.kv_bootstrap_info
+        return Meeting(told.bootstrap_host, told.bootstrap_port, str(told.bootstrap_room))
 
     def chunk(self, part: Part) -> Any:
         chunk = pb.GenerateStreamChunk(
@@ -98,6 +107,8 @@ class TokenSpeed(Contract):
                 "tp_size": 2,
                 "enable_output_logprobs": True,
                 "is_embedding": not report.generates,
+                "disaggregation_mode": "null" if report.role == "regular" else report.role,
+                "disaggregation_bootstrap_port": report.bootstrap_port,
             }
         )
         scheduler.update({"shm_namespace_id": "boot:42", "token": SECRET})

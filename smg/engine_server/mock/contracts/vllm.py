@@ -1,13 +1,18 @@
 """The vLLM contract: delta counts, the Complete repeats the last delta, ends are kept (spec 2.1, 3.2)."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
 from smg.engine_server.mock import logprobs, tokenizer
 from smg.engine_server.mock.ask import Ask, Part, Refused, Report
 from smg.engine_server.mock.contract import Contract, matched, optional, positive
+from smg.engine_server.mock.transfer import Meeting
+
+_KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
 class Vllm(Contract):
@@ -38,6 +43,27 @@ class Vllm(Contract):
     def check(self, request: Any) -> None:
         positive(request.sampling_params, "top_p", "repetition_penalty", "n")
 
+    def meeting(self, request: Any) -> Meeting | None:
+        """By the request's id where the parameters were relayed, by its transfer's id where they were made up."""
+        if not request.HasField("kv_transfer_params_json"):
+            return None
+        told = json.loads(request.kv_transfer_params_json)
+        key = told.get("transfer_id") or told.get("remote_request_id") or request.request_id
+        if told["do_remote_decode"]:
+            return Meeting("", 0, key, waits=False)
+        if "remote_bootstrap_addr" in told:
+            place = urlsplit(told["remote_bootstrap_addr"])
+            return Meeting(place.hostname or "", place.port or 0, key, told["remote_engine_id"])
+        return Meeting(told["remote_host"], told["remote_port"], key, told["remote_engine_id"])
+
+    def kv_params(self, request: Any, host: str, port: int, engine: str) -> str:
+        # Spaces and order that no other JSON writer would choose: it has to come back byte for byte.
+        return (
+            f'{{"remote_block_ids" :[ 3,1, 2],  "do_remote_prefill": true,"do_remote_decode":false, '
+            f'"remote_engine_id":"{engine}","remote_host":"{host}","remote_port":{port},'
+            f'"remote_request_id":{json.dumps(request.request_id)}}}'
+        )
+
     def chunk(self, part: Part) -> Any:
         return pb.GenerateResponse(
             chunk=pb.GenerateStreamChunk(
@@ -64,6 +90,7 @@ class Vllm(Contract):
                 index=part.index,
                 spec_accepted_tokens=part.spec_tokens[0],
                 spec_draft_tokens=part.spec_tokens[1],
+                kv_transfer_params_json=part.kv_params or None,
                 **matched(part),
             )
         )
@@ -102,6 +129,9 @@ class Vllm(Contract):
             data_parallel_size=1,
             block_size=16,
             max_num_seqs=256,
+            kv_connector=report.connector,
+            kv_role=_KV_ROLES.get(report.role, "") if report.connector else "",
+            kv_engine_id=report.engine_id,
         )
 
     def start_profile(self, request: Any) -> Any:

@@ -1,0 +1,159 @@
+"""The workers of a model by what they do, and which prefill and decode workers may share a request (spec routing 5).
+
+A pair is one unit of work: it is only looked for when a worker of each kind is ready and both fit (field case PD-01).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from smg._native.region import Region
+from smg.core.errors import GatewayError
+from smg.fleet import roles
+from smg.fleet.records import Role, WorkerRecord
+from smg.routing import needs
+from smg.routing.candidates import Candidates
+from smg.routing.router import Query
+
+DISAGGREGATION = "disaggregation"
+
+
+class PartnerFailed(GatewayError):
+    """An attempt failed because of ``worker``, which prepared the answer (``leg``), and not because of who gives it.
+
+    ``cause`` is its own error; towards the client this one says the same.
+    """
+
+    def __init__(self, cause: GatewayError, worker: str, leg: Role = "prefill") -> None:
+        super().__init__(
+            cause.code,
+            cause.message,
+            param=cause.param,
+            status=cause.status,
+            retry_after=cause.retry_after,
+            detail=f"{leg} engine: {cause.detail or cause.message}",
+            worker_fault=cause.worker_fault,
+        )
+        self.cause = cause
+        self.worker = worker
+        self.leg = leg
+
+
+class Pools:
+    """All workers of one model, by role. Made once per snapshot of the fleet."""
+
+    def __init__(self, workers: Sequence[WorkerRecord], region: Region) -> None:
+        def of(role: Role) -> Candidates:
+            return Candidates([worker for worker in workers if worker.role == role], region)
+
+        self.everyone = tuple(workers)
+        self.regular, self.prefill, self.decode, self.encode = of("regular"), of("prefill"), of("decode"), of("encode")
+        self._groups: dict[tuple[str, ...], list[str]] = {}
+        for worker in self.prefill.everyone:
+            self._groups.setdefault(roles.facts(worker), []).append(worker.id)
+        self._unfit: dict[tuple[str, ...], tuple[str, ...]] = {
+            facts: tuple(worker.id for worker in self.decode.everyone if not roles.fits(facts, roles.facts(worker)))
+            for facts in self._groups
+        }
+
+    def look_regular(self, query: Query) -> bool:
+        """See who could take ``query`` alone."""
+        return bool(self.regular.everyone) and look(self.regular, query)
+
+    def look_prefill(self, query: Query) -> bool:
+        """See which prefill workers are ready and have a ready partner."""
+        query = for_leg(query, "prefill")
+        alone: list[str] = []
+        for facts, ids in self._groups.items():
+            if not self.look_decode(query, facts):
+                alone += ids
+        return len(alone) < len(self.prefill.everyone) and look(self.prefill, query, alone)
+
+    def look_decode(self, query: Query, prefill: tuple[str, ...]) -> bool:
+        """See which decode workers are ready and fit a prefill worker with these facts."""
+        return bool(self.decode.everyone) and look(self.decode, for_leg(query, "decode"), self._unfit[prefill])
+
+    def look_encode(self, query: Query) -> bool:
+        """See which encode workers are ready."""
+        return bool(self.encode.everyone) and look(self.encode, query)
+
+    def shares(self) -> tuple[float, float]:
+        """How much of the work the workers seen last should get: the regular ones, and the pairs.
+
+        By number, and the less the busier they are.
+        """
+        return _share(self.regular), _share(self.prefill, self.decode)
+
+
+def look(candidates: Candidates, query: Query, without: Iterable[str] = ()) -> bool:
+    """See who is ready and has what ``query`` needs; those who have all it wishes too come first."""
+    skip = [*query.tried, *without]
+    if query.wishes and candidates.look([*skip, *candidates.lacking(query.needs | query.wishes)]):
+        return True
+    return candidates.look([*skip, *candidates.lacking(query.needs)])
+
+
+def for_leg(query: Query, leg: Role) -> Query:
+    """The query for one worker of a pair. A decode worker is sent the prompt's cache, so no tokens wait there."""
+    if query.leg == leg:
+        return query
+    tokens = query.tokens if leg == "prefill" else 0
+    return replace(query, leg=leg, tokens=tokens, needs=query.needs | {DISAGGREGATION})
+
+
+def aimed(query: Query, candidates: Candidates) -> Query:
+    """``query`` for one worker of a pair: a worker that the client has named counts where it is one of these."""
+    target = query.hints.target_worker
+    if target is None or any(target in (worker.id, worker.url) for worker in candidates.everyone):
+        return query
+    return replace(query, hints=replace(query.hints, target_worker=None))
+
+
+def refusal(query: Query, pools: Pools, expected: Sequence[WorkerRecord], model: str) -> GatewayError:
+    """Why no worker of ``model`` takes ``query``; ``expected`` are those that are ready or may soon be.
+
+    400 when none of them ever could, else 503 with what is missing.
+    """
+    regular = [worker for worker in expected if worker.role == "regular"]
+    pair = [[worker for worker in expected if worker.role == role] for role in ("prefill", "decode")]
+    alone = any(not needs.missing(worker, query.needs) for worker in regular)
+    wants = query.needs | {DISAGGREGATION}
+    together = all(any(not needs.missing(worker, wants) for worker in leg) for leg in pair)
+    if not alone and not together:
+        try:
+            needs.check(query, regular or [worker for leg in pair for worker in leg])
+            if not regular and all(pair):
+                for leg in pair:
+                    needs.check(replace(query, needs=frozenset({DISAGGREGATION})), leg)
+        except GatewayError as error:
+            if error.param == DISAGGREGATION:
+                return _unsupported(pair)
+            return error
+    return GatewayError("no_available_workers", _missing(pools, pair, model))
+
+
+def _unsupported(pair: Sequence[Sequence[WorkerRecord]]) -> GatewayError:
+    names = sorted({w.runtime for leg in pair for w in leg if needs.missing(w, frozenset({DISAGGREGATION}))})
+    return GatewayError(
+        "runtime_pd_not_supported",
+        f"engines of the {' and '.join(names)} contract cannot be split in prefill and decode",
+        param="model",
+    )
+
+
+def _missing(pools: Pools, pair: Sequence[Sequence[WorkerRecord]], model: str) -> str:
+    if pools.regular.everyone or not (pools.prefill.everyone or pools.decode.everyone):
+        return f"no worker is available for the model '{model}'"
+    for name, pool in (("prefill", pools.prefill), ("decode", pools.decode)):
+        if not pool.everyone:
+            return f"there is no {name} engine for the model '{model}'"
+    for name, leg in zip(("prefill", "decode"), pair, strict=True):
+        if not leg:
+            return f"no {name} engine is available for the model '{model}'"
+    return f"no prefill engine and decode engine that fit each other are available for the model '{model}'"
+
+
+def _share(*pools: Candidates) -> float:
+    ready = sum(len(pool) for pool in pools)
+    busy = sum(sum(pool.loads()) for pool in pools)
+    return ready * ready / (ready + busy) if ready else 0.0

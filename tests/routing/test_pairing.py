@@ -1,0 +1,277 @@
+"""Who may be a pair, who is chosen, and what is counted where (spec routing 5, 11; field case PD-01)."""
+
+from collections import Counter
+
+import pytest
+
+from smg._native.region import FAILURES, PROCESSED, QUEUED_TOKENS, USAGE
+from smg.config.settings import RoutingSettings, Settings
+from smg.core.errors import GatewayError
+from smg.core.request import Hints
+from smg.engines.table import ADAPTERS, adapter
+from smg.fleet.roles import role_of
+from smg.pipeline.services import leg_policies
+from smg.routing.fleet_router import FleetRouter, outcome_of
+from smg.routing.pairing import PartnerFailed
+from smg.routing.policies.base import Parts
+from smg.routing.policies.table import POLICIES
+from smg.routing.router import Query
+from tests.routing.fleets import PROCESS, FakeFleet
+
+ROLES = {"p": "prefill", "d": "decode", "e": "encode", "w": "regular"}
+
+
+def fleet_of(*names: str, runtime: str = "sglang", **labels: dict[str, str]) -> FakeFleet:
+    """Workers of the model "m"; the first letter is the role, ``labels`` are those of single workers."""
+    fleet = FakeFleet({"m": list(names)})
+    for name, worker in fleet.workers.items():
+        worker.labels = {"worker_type": ROLES[name[0]], "runtime": runtime} | labels.get(name, {})
+        worker.runtime = worker.labels["runtime"]
+        worker.role = role_of(worker.labels)
+        worker.features = adapter(worker.runtime).capabilities
+    return fleet
+
+
+def router_of(fleet: FakeFleet, policy: str = "round_robin", **legs: str) -> FleetRouter:
+    parts = Parts(RoutingSettings(), fleet.region)
+    chosen = {leg: POLICIES[name](parts) for leg, name in legs.items()}
+    return FleetRouter(fleet, fleet.region, PROCESS, POLICIES[policy](parts), chosen)
+
+
+def refused(fleet: FakeFleet, **query) -> GatewayError:
+    router = router_of(fleet)
+    assert not router.available(Query("m", **query))
+    with pytest.raises(GatewayError) as caught:
+        router.select(Query("m", **query))
+    assert fleet.idle()
+    return caught.value
+
+
+def pairs_chosen(fleet: FakeFleet, count: int = 40, **query) -> set[tuple[str, str]]:
+    router = router_of(fleet, "random")
+    found = set()
+    for _ in range(count):
+        lease = router.select(Query("m", **query))
+        found.add((lease.prefill.worker.id, lease.worker.id))
+        router.release(lease, "ok")
+    return found
+
+
+class TestWhoIsAPair:
+    def test_one_of_each_kind(self):
+        assert pairs_chosen(fleet_of("p1", "p2", "d1", "d2")) == {
+            (prefill, decode) for prefill in ("p1", "p2") for decode in ("d1", "d2")
+        }
+
+    def test_both_of_one_contract_even_if_the_first_prefill_worker_has_no_partner(self):
+        fleet = fleet_of("p1", "p2", "d1", p1={"runtime": "vllm"})
+        assert pairs_chosen(fleet) == {("p2", "d1")}
+
+    @pytest.mark.parametrize("fact", ["kv_cache_dtype", "block_size", "pairing_protocol", "affinity", "weight_version"])
+    def test_known_facts_must_agree(self, fact):
+        fleet = fleet_of("p1", "p2", "d1", "d2", p1={fact: "a"}, d1={fact: "a"}, p2={fact: "b"}, d2={fact: "b"})
+        assert pairs_chosen(fleet) == {("p1", "d1"), ("p2", "d2")}
+
+    def test_what_is_not_told_fits_everything(self):
+        fleet = fleet_of("p1", "d1", "d2", p1={"kv_cache_dtype": "fp8"}, d2={"kv_cache_dtype": "bf16"})
+        assert pairs_chosen(fleet) == {("p1", "d1")}
+
+    def test_a_prefill_worker_whose_only_partner_is_down_is_not_chosen(self):
+        fleet = fleet_of("p1", "p2", "d1", "d2", p1={"affinity": "a"}, d1={"affinity": "a"}, p2={"affinity": "b"},
+                         d2={"affinity": "b"})  # fmt: skip
+        fleet.set("d1", "not_ready")
+        assert pairs_chosen(fleet) == {("p2", "d2")}
+
+    def test_the_failed_one_of_a_pair_is_left_out(self):
+        fleet = fleet_of("p1", "p2", "d1", "d2")
+        assert pairs_chosen(fleet, tried=frozenset({"p1", "d2"})) == {("p2", "d1")}
+
+    def test_what_a_request_needs_both_must_have(self):
+        fleet = fleet_of("p1", "p2", "d1")
+        fleet.workers["p1"].features -= {"regex"}
+        assert pairs_chosen(fleet, needs=frozenset({"regex"})) == {("p2", "d1")}
+
+    def test_a_named_worker_counts_where_it_is(self):
+        fleet = fleet_of("p1", "p2", "d1", "d2")
+        router = router_of(fleet, "consistent_hashing")
+        for target, place in (("d2", "decode"), ("grpc://p1", "prefill")):
+            seen = set()
+            for _ in range(20):
+                lease = router.select(Query("m", hints=Hints(target_worker=target)))
+                seen.add(lease.worker.id if place == "decode" else lease.prefill.worker.id)
+                router.release(lease, "ok")
+            assert seen == {target.removeprefix("grpc://")}
+
+
+class TestNobody:
+    @pytest.mark.parametrize(
+        ("names", "words"),
+        [
+            (("p1",), "there is no decode engine for the model 'm'"),
+            (("d1",), "there is no prefill engine for the model 'm'"),
+        ],
+    )
+    def test_half_a_pair_is_503_and_says_what_is_missing(self, names, words):
+        error = refused(fleet_of(*names))
+        assert (error.status, error.code, error.message) == (503, "no_available_workers", words)
+
+    @pytest.mark.parametrize(("down", "kind"), [("p1", "prefill"), ("d1", "decode")])
+    def test_PD_01_one_side_out_is_503_at_once(self, down, kind):
+        fleet = fleet_of("p1", "d1")
+        fleet.set(down, "failed")
+        error = refused(fleet)
+        assert (error.status, error.message) == (503, f"no {kind} engine is available for the model 'm'")
+        assert error.headers()["retry-after"] == "1"
+
+    def test_two_that_do_not_fit(self):
+        assert "fit each other" in refused(fleet_of("p1", "d1", p1={"affinity": "a"}, d1={"affinity": "b"})).message
+
+    @pytest.mark.parametrize("runtime", sorted(set(ADAPTERS) - {"vllm", "sglang", "tokenspeed"}))
+    def test_contracts_without_pairs_are_400(self, runtime):
+        error = refused(fleet_of("p1", "d1", runtime=runtime))
+        assert (error.status, error.code, error.param) == (400, "runtime_pd_not_supported", "model")
+        assert runtime in error.message
+
+    def test_what_no_pair_can_do_is_400_by_name(self):
+        error = refused(fleet_of("p1", "d1", runtime="tokenspeed"), needs=frozenset({"generate", "lora"}))
+        assert (error.status, error.code, error.param) == (400, "unsupported_parameter", "lora_path")
+
+    def test_a_need_that_only_a_worker_that_is_coming_back_has_is_503(self):
+        fleet = fleet_of("p1", "d1", "w1", w1={"runtime": "vllm"})
+        fleet.workers["p1"].features -= {"regex"}
+        fleet.set("w1", "pending")
+        assert refused(fleet, needs=frozenset({"regex"})).status == 503
+
+
+class TestMixedFleets:
+    def test_pairs_and_regular_workers_share_by_number_and_load(self):
+        fleet = fleet_of("w1", "p1", "d1", "d2")
+        router = router_of(fleet)
+        kinds = Counter()
+        for _ in range(400):
+            lease = router.select(Query("m"))
+            kinds["pair" if lease.prefill else "alone"] += 1
+            router.release(lease, "ok")
+        assert 250 < kinds["pair"] < 350
+
+    def test_the_busier_kind_gets_less(self):
+        fleet = fleet_of("w1", "w2", "p1", "d1")
+        router = router_of(fleet)
+        fleet.region.inflight_add(PROCESS, fleet.workers["d1"].slot, 200, 0)
+        kinds = Counter()
+        for _ in range(200):
+            lease = router.select(Query("m"))
+            kinds["pair" if lease.prefill else "alone"] += 1
+            router.release(lease, "ok")
+        assert kinds["pair"] < 20
+
+    def test_the_other_kind_answers_while_one_is_out(self):
+        fleet = fleet_of("w1", "p1", "d1")
+        fleet.set("d1", "not_ready")
+        assert router_of(fleet).select(Query("m")).worker.id == "w1"
+        fleet.set_only("p1", "d1")
+        assert router_of(fleet).select(Query("m")).worker.id == "d1"
+
+    def test_encode_workers_never_generate(self):
+        fleet = fleet_of("e1", "w1")
+        assert {router_of(fleet, "random").select(Query("m")).worker.id for _ in range(20)} == {"w1"}
+        assert router_of(fleet).select(Query("m", leg="encode")).worker.id == "e1"
+        fleet.set("e1", "failed")
+        with pytest.raises(GatewayError, match="no encode engine"):
+            router_of(fleet).select(Query("m", leg="encode"))
+
+
+class TestCounts:
+    def test_both_are_counted_and_tokens_wait_only_where_they_are_computed(self):
+        fleet = fleet_of("p1", "d1")
+        router = router_of(fleet)
+        lease = router.select(Query("m", tokens=50))
+        assert fleet.inflight() == {"p1": (1, 50), "d1": (1, 0)}
+        router.release(lease, "ok")
+        assert fleet.idle()
+
+    def test_commit_and_release_of_the_pair_cover_the_prefill_worker(self):
+        fleet = fleet_of("p1", "d1")
+        router = router_of(fleet)
+        lease = router.select(Query("m", tokens=50))
+        router.commit(lease)
+        assert fleet.inflight() == {"p1": (1, 0), "d1": (1, 0)}
+        router.release(lease, "ok")
+        assert [fleet.region.worker_get(fleet.workers[name].slot, PROCESSED) for name in ("p1", "d1")] == [1, 1]
+
+    def test_a_prefill_worker_given_back_early_counts_once(self):
+        fleet = fleet_of("p1", "d1")
+        router = router_of(fleet)
+        lease = router.select(Query("m", tokens=50))
+        router.commit(lease.prefill)
+        router.release(lease.prefill, "ok")
+        assert fleet.inflight() == {"p1": (0, 0), "d1": (1, 0)}
+        router.commit(lease)
+        router.release(lease, "ok")
+        assert fleet.idle()
+
+    def test_cb_PD_blames_both_a_failing_decode_worker_is_no_failure_of_its_partner(self):
+        fleet = fleet_of("p1", "d1")
+        router = router_of(fleet)
+        router.release(router.select(Query("m")), "worker_failed")
+        assert [fleet.region.worker_get(fleet.workers[name].slot, FAILURES) for name in ("p1", "d1")] == [0, 1]
+        assert fleet.region.worker_get(fleet.workers["p1"].slot, PROCESSED) == 0
+        assert fleet.idle()
+
+    def test_cb_PD_blames_both_nor_the_other_way_round(self):
+        cause = GatewayError("worker_failed", "gone", worker_fault=True, status=503)
+        error = PartnerFailed(cause, "p1")
+        assert outcome_of(error) == "cancelled"
+        assert outcome_of(error.cause) == "worker_failed"
+        assert (error.status, error.code, error.message, error.retryable) == (503, "worker_failed", "gone", True)
+
+    def test_a_decode_worker_that_cannot_be_chosen_gives_the_prefill_worker_back(self):
+        fleet = fleet_of("p1", "d1", "d2")
+        router = router_of(fleet, "round_robin", decode="consistent_hashing")
+        fleet.set("d2", "not_ready")
+        with pytest.raises(GatewayError):
+            router.select(Query("m", hints=Hints(target_worker="d2")))
+        assert fleet.idle()
+
+
+class TestPoliciesOfTheLegs:
+    def test_each_leg_has_its_own(self):
+        fleet = fleet_of("p1", "p2", "d1", "d2")
+        lease = router_of(fleet, prefill="random", decode="least_load").select(Query("m"))
+        assert (lease.prefill.policy, lease.policy) == ("random", "least_load")
+
+    def test_pd_event_mode_the_prefill_leg_goes_where_the_prefix_is(self):
+        fleet = fleet_of("p1", "p2", "p3", "d1", "d2")
+        router = router_of(fleet, prefill="cache_aware", decode="round_robin")
+        ids = list(range(160))
+        first = router.select(Query("m", ids, tokens=160))
+        router.commit(first)
+        router.release(first, "ok")
+        for _ in range(6):
+            lease = router.select(Query("m", ids, tokens=160))
+            assert lease.prefill.worker.id == first.prefill.worker.id
+            assert lease.prefill.matched == 160
+            router.release(lease, "ok")
+
+    def test_pd_event_mode_the_decode_leg_goes_where_the_engine_reports_room(self):
+        fleet = fleet_of("p1", "d1", "d2", "d3")
+        for name, usage in (("d1", 950_000), ("d2", 100_000), ("d3", 900_000)):
+            fleet.region.worker_set(fleet.workers[name].slot, USAGE, usage)
+        router = router_of(fleet, decode="least_load")
+        for _ in range(5):
+            lease = router.select(Query("m"))
+            assert lease.worker.id == "d2"
+            router.release(lease, "ok")
+
+    def test_pd_event_mode_the_prefill_leg_sees_the_engines_queues(self):
+        fleet = fleet_of("p1", "p2", "d1")
+        fleet.region.worker_set(fleet.workers["p1"].slot, QUEUED_TOKENS, 90_000)
+        lease = router_of(fleet, prefill="least_load").select(Query("m", tokens=10))
+        assert lease.prefill.worker.id == "p2"
+
+    @pytest.mark.parametrize(
+        ("policy", "decode"), [("cache_aware", "least_load"), ("prefix_hash", "least_load"), ("random", "random")]
+    )
+    def test_by_default_prefixes_decide_on_the_prefill_leg_only(self, policy, decode):
+        names = leg_policies(Settings(routing=RoutingSettings(policy=policy)))
+        assert names == {"prefill": policy, "decode": decode, "encode": "consistent_hashing"}
