@@ -277,6 +277,35 @@ class RoutingSettings(_Group, frozen=True):
         30000
     )
     disable_retries: Annotated[bool, option("--disable-retries", "Try each request once.")] = False
+    cb_failure_threshold: Annotated[
+        int,
+        option(
+            "--cb-failure-threshold",
+            "Failures that open an engine's circuit breaker: in a row, or in the window if nothing else was as often.",
+            ge=1,
+            le=1_000_000,
+        ),
+    ] = 10
+    cb_success_threshold: Annotated[
+        int,
+        option(
+            "--cb-success-threshold",
+            "Successes that close it again; so many requests at a time may try while it is half open.",
+            ge=1,
+            le=100,
+        ),
+    ] = 3
+    cb_timeout_duration_secs: Annotated[
+        float,
+        option("--cb-timeout-duration-secs", "Seconds an open circuit breaker lets nothing through.", gt=0, le=86400),
+    ] = 60.0
+    cb_window_duration_secs: Annotated[
+        float,
+        option("--cb-window-duration-secs", "Seconds after which a failure no longer counts.", gt=0, le=86400),
+    ] = 120.0
+    disable_circuit_breaker: Annotated[
+        bool, option("--disable-circuit-breaker", "Send requests also to engines that keep failing.")
+    ] = False
 
 
 class AdmissionSettings(_Group, frozen=True):

@@ -20,6 +20,7 @@ from smg.core.events import Event, Failure, Usage
 from smg.core.ids import dispatch_id
 from smg.core.request import GenerationRequest, Limits
 from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
+from smg.fleet.breaker import Outcome
 from smg.fleet.records import ModelRecord
 from smg.parsing.base import Start
 from smg.parsing.choose import choose
@@ -89,7 +90,7 @@ class Generation:
         self._source_over = False
         self._done = False
         self._closed = False
-        self._outcome = "ok"
+        self._outcome: Outcome = "ok"
         self._timer: asyncio.TimerHandle | None = None
 
     @property

@@ -9,6 +9,7 @@ from smg.config.settings import Settings
 from smg.core.stream import StreamTable
 from smg.engines.pool import DriverPool
 from smg.engines.transport.table import TRANSPORTS
+from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
 from smg.parsing.choose import named
@@ -90,7 +91,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         region=region,
         process=process,
         view=view,
-        router=FleetRouter(view, region, process, policy),
+        router=FleetRouter(view, region, process, policy, CircuitBreakers(region, settings.routing, metrics)),
         admission=Admission(settings.admission, region, process, metrics),
         texts=TextRegistry(settings.model, settings.tokenizer_cache),
         drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),

@@ -7,9 +7,13 @@ worker has still to compute: they count until it begins to answer.
 
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from smg._native.region import FAILURES, LAST_OK, PROCESSED, Region
+from smg.config.settings import RoutingSettings
 from smg.core import clock
 from smg.core.errors import GatewayError
+from smg.fleet.breaker import CircuitBreakers, Outcome
 from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
 from smg.routing.candidates import Candidates
@@ -31,11 +35,14 @@ class Fleet(Protocol):
 class FleetRouter:
     """Implements ``routing.router.Router`` for one request process."""
 
-    def __init__(self, fleet: Fleet, region: Region, process: int, policy: Policy) -> None:
+    def __init__(
+        self, fleet: Fleet, region: Region, process: int, policy: Policy, breakers: CircuitBreakers | None = None
+    ) -> None:
         self._fleet = fleet
         self._region = region
         self._process = process
         self._policy = policy
+        self.breakers = CircuitBreakers(region, RoutingSettings()) if breakers is None else breakers
         self._snapshot: FleetSnapshot | None = None
         self._candidates: dict[str, Candidates] = {}
 
@@ -46,20 +53,34 @@ class FleetRouter:
     def select(self, query: Query) -> Lease:
         """See ``Router.select``. Candidates are ready now, able to, and not in ``query.tried``."""
         candidates = self._of(query.model)
-        if not _look(candidates, query):
-            needs.check(query, [w for w in candidates.everyone if self._fleet.status(w) in _EXPECTED])
-            model = resolve(self._fleet.snapshot(), query.model)
-            raise GatewayError("no_available_workers", f"no worker is available for the model '{model.id}'")
-        choice = self._policy.choose(query, candidates)
-        worker = candidates[choice.position]
+        while True:
+            if not _look(candidates, query):
+                raise self._nobody(query, candidates)
+            choice = self._policy.choose(query, candidates)
+            worker = candidates[choice.position]
+            permit = self.breakers.enter(worker)
+            if permit is not None:
+                break
+            # Another process was quicker to try whether this worker works again.
+            query = replace(query, tried=query.tried | {worker.id})
         tokens = max(query.tokens - choice.matched, 0)
         self._region.inflight_add(self._process, worker.slot, 1, tokens)
         lacks = needs.missing(worker, query.wishes)
-        return Lease(worker, choice.reason, tokens, choice.matched, lacks, learn=choice.learn)
+        return Lease(worker, choice.reason, tokens, choice.matched, lacks, permit, learn=choice.learn)
 
     def available(self, query: Query) -> bool:
         """Tell whether ``select`` would find a worker."""
         return _look(self._of(query.model), query)
+
+    def patience(self, query: Query) -> float | None:
+        """See ``Router.patience``."""
+        lacking = self._of(query.model).lacking(query.needs)
+        waits = [
+            self.breakers.wait(worker)
+            for worker in self._of(query.model).everyone
+            if self._fleet.status(worker) == "ready" and worker.id not in lacking
+        ]
+        return min(waits, default=None)
 
     def commit(self, lease: Lease) -> None:
         """See ``Router.commit``: the prompt is computed, and the worker was seen to work."""
@@ -71,17 +92,28 @@ class FleetRouter:
             lease.learn()
             lease.learn = None
 
-    def release(self, lease: Lease, outcome: str) -> None:
+    def release(self, lease: Lease, outcome: Outcome) -> None:
         """See ``Router.release``. ``worker_failed`` makes control probe the worker at once."""
         if lease.done:
             return
         lease.done = True
         slot = lease.worker.slot
         self._region.inflight_add(self._process, slot, -1, -lease.tokens)
+        self.breakers.leave(lease.worker, lease.permit, outcome)
         if outcome == "worker_failed":
             self._region.worker_add(slot, FAILURES, 1)
         elif outcome == "ok":
             self._region.worker_add(slot, PROCESSED, 1)
+
+    def _nobody(self, query: Query, candidates: Candidates) -> GatewayError:
+        """The error of a query nobody can take now. Raises the one of a query nobody ever could."""
+        needs.check(query, [w for w in candidates.everyone if self._fleet.status(w) in _EXPECTED])
+        model = resolve(self._fleet.snapshot(), query.model)
+        return GatewayError(
+            "no_available_workers",
+            f"no worker is available for the model '{model.id}'",
+            retry_after=self.patience(query) or None,
+        )
 
     def _of(self, name: str) -> Candidates:
         """The candidates for the model called ``name``. Raises GatewayError when there is no such model."""
@@ -105,7 +137,7 @@ def _look(candidates: Candidates, query: Query) -> bool:
     return candidates.look([*query.tried, *candidates.lacking(query.needs)])
 
 
-def outcome_of(error: GatewayError) -> str:
+def outcome_of(error: GatewayError) -> Outcome:
     """The outcome a failed attempt is booked as (field cases RL-01, RL-02).
 
     A worker is only to blame where the driver says so: neither a bad request nor being busy is a failure.

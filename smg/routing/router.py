@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from smg.core.request import Hints
+from smg.fleet.breaker import Outcome
 from smg.fleet.records import WorkerRecord
 
 
@@ -32,6 +33,7 @@ class Lease(msgspec.Struct):
 
     ``tokens`` are the prompt tokens it has still to compute, ``matched`` those it is expected to hold. ``learn`` is
     what the policy wants to be called on commit; ``lacks`` are the query's wishes that this worker cannot fulfil.
+    ``permit`` is what its circuit breaker gave.
     """
 
     worker: WorkerRecord
@@ -39,6 +41,7 @@ class Lease(msgspec.Struct):
     tokens: int
     matched: int = 0
     lacks: frozenset[str] = frozenset()
+    permit: int = 0
     done: bool = False
     learn: Callable[[], object] | None = None
 
@@ -59,10 +62,14 @@ class Router(Protocol):
         """Tell whether ``select`` would find a worker (a retry asks before it waits)."""
         ...
 
+    def patience(self, query: Query) -> float | None:
+        """Seconds until ``select`` may find one of the workers that only their circuit breakers hold back, or None."""
+        ...
+
     def commit(self, lease: Lease) -> None:
         """The worker has accepted the request (first batch): prefixes may be learnt."""
         ...
 
-    def release(self, lease: Lease, outcome: str) -> None:
-        """The attempt is over: ``ok``, ``client_error``, ``busy``, ``worker_failed`` or ``cancelled``. Idempotent."""
+    def release(self, lease: Lease, outcome: Outcome) -> None:
+        """The attempt is over. Idempotent."""
         ...

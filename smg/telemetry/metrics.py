@@ -56,6 +56,12 @@ class Metrics:
         self.worker_retries_total = counter(
             "worker_retries_total", "Attempts after the first of a request.", "endpoint", "reason"
         )
+        self.worker_cb_outcomes_total = counter(
+            "worker_cb_outcomes_total", "What came of requests to a worker.", "worker", "outcome"
+        )
+        self.worker_cb_transitions_total = counter(
+            "worker_cb_transitions_total", "Changes of a worker's circuit breaker.", "worker", "from", "to"
+        )
         self.admission_wait_seconds = histogram(
             "admission_wait_seconds", "Time in the queue before admission, of those that had to wait."
         )
