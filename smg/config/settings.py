@@ -276,7 +276,30 @@ class RoutingSettings(_Group, frozen=True):
     retry_max_backoff_ms: Annotated[int, option("--retry-max-backoff-ms", "Longest wait between attempts.", ge=1)] = (
         30000
     )
+    retry_backoff_multiplier: Annotated[
+        float, option("--retry-backoff-multiplier", "Factor between one wait and the next.", ge=1, le=100)
+    ] = 1.5
+    retry_jitter_factor: Annotated[
+        float, option("--retry-jitter-factor", "Part of a wait that is random, in both directions.", ge=0, le=1)
+    ] = 0.2
+    retry_budget_ratio: Annotated[
+        float,
+        option(
+            "--retry-budget-ratio",
+            "Retries at most, as a part of the requests of the last 10 seconds; the first attempt on another engine "
+            "does not count, and 10 are always allowed.",
+            ge=0,
+        ),
+    ] = 0.2
     disable_retries: Annotated[bool, option("--disable-retries", "Try each request once.")] = False
+    resume: Annotated[
+        bool,
+        option(
+            "--resume",
+            "Let another engine go on with a generation that an engine broke off, where that is possible; without it "
+            "the stream ends in an error.",
+        ),
+    ] = True
     cb_failure_threshold: Annotated[
         int,
         option(

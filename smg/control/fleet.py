@@ -12,6 +12,7 @@ from smg.config.settings import Settings
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
 from smg.engines.driver import GrpcDriver
+from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
 from smg.fleet.records import WorkerRecord
@@ -46,7 +47,7 @@ class FleetControl:
         self._tasks: list[asyncio.Task[None]] = []
         self._thresholds = Thresholds.of(settings.fleet)
         self._probes = asyncio.Semaphore(_MAX_PROBES)
-        self.registry = Registry(region)
+        self.registry = Registry(region, CircuitBreakers(region, settings.routing))
         cache = Path(settings.server.state_dir).expanduser() / "tokenizers"
         self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache)
 

@@ -39,7 +39,7 @@ class CircuitBreakers:
         )
 
     def enter(self, worker: WorkerRecord) -> int | None:
-        """Ask to send a request to ``worker``: a permit for ``leave``, or None when its breaker lets nothing through."""
+        """Ask to send a request to ``worker``: a permit for ``leave``; None: its breaker refuses."""
         if not self._enabled:
             return 0
         permit = self._native.enter(worker.slot)

@@ -15,6 +15,7 @@ from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import offered
 from smg.engines.table import adapter
+from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.loads import LoadReport
 from smg.fleet.models import derive
 from smg.fleet.records import STATUS_CODES, STATUS_NAMES, FleetSnapshot, ModelRecord, Status, WorkerRecord
@@ -25,10 +26,14 @@ EXACT = 1  # plane of the prefix index
 
 
 class Registry:
-    """Workers and models. ``dirty`` is set when the published snapshot is behind; ``publish`` clears it."""
+    """Workers and models. ``dirty`` is set when the published snapshot is behind; ``publish`` clears it.
 
-    def __init__(self, region: table.Region) -> None:
+    ``breakers`` are closed again for workers that come back.
+    """
+
+    def __init__(self, region: table.Region, breakers: CircuitBreakers | None = None) -> None:
         self._region = region
+        self._breakers = breakers
         self._infos: dict[str, EngineInfo] = {}
         self._loads: dict[str, LoadReport] = {}
         self._configured: dict[str, dict[str, str]] = {}
@@ -134,6 +139,9 @@ class Registry:
         if (worker.status, worker.reason) == (status, reason):
             return
         level = logging.WARNING if status in ("not_ready", "failed") else logging.INFO
+        if status == "ready" != worker.status and self._breakers is not None:
+            # It was away and has passed a thorough probe: what happened before is no longer about it.
+            self._breakers.reset(worker)
         if worker.status != status:
             log.log(level, "worker is %s", status, extra={"worker": worker.url, "reason": reason})
         worker.status = status

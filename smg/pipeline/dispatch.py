@@ -37,6 +37,7 @@ class Dispatcher:
         self._ctx = ctx
         self._interrupt = interrupt
         self._facts = facts
+        self._attempts = Attempts(services.settings.routing, ctx, services.budget)
 
     async def run(self, query: Query, engine_request: EngineRequests) -> Running:
         """Try workers until one has delivered. ``engine_request(attempt)`` makes each attempt's own request.
@@ -44,26 +45,50 @@ class Dispatcher:
         Raises:
             GatewayError: the last attempt's error, or ``no_available_workers``.
         """
-        router = self._services.router
-        attempts = Attempts(self._services.settings.routing, self._ctx)
+        self._services.budget.request()
+        try:
+            return await self._until_one_delivers(query, engine_request)
+        except GatewayError:
+            if self._attempts.number > 1:
+                self._facts.exhausted()
+            raise
 
-        def available(tried: frozenset[str]) -> bool:
-            return router.available(replace(query, tried=tried))
+    async def resume(self, error: GatewayError, lease: Lease, query: Query, engine_request: EngineRequests) -> Running:
+        """Go on with the rest of what ``lease``'s worker broke off with ``error``, on another one.
 
+        Raises:
+            GatewayError: ``error`` when there is no other worker, or as ``run``. The lease is released in any case.
+        """
+        self._services.router.release(lease, outcome_of(error))
+        self._attempts.broke(error, lease.worker.id, self._available(query))
+        return await self._until_one_delivers(query, engine_request)
+
+    async def _until_one_delivers(self, query: Query, engine_request: EngineRequests) -> Running:
+        router, attempts = self._services.router, self._attempts
         while True:
-            lease = router.select(replace(query, tried=attempts.tried))
+            worker = ""
             try:
-                self._facts.selected(lease, self._services.router.policy, attempts.number)
-                return await self._attempt(lease, engine_request(attempts.number))
+                lease = router.select(replace(query, tried=attempts.tried))
             except GatewayError as error:
-                router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                wait = attempts.failed(error, lease.worker.id, available)
-                self._facts.retried(error.code)
-            except BaseException:
-                router.release(lease, "cancelled")
-                raise
+                cause, wait = error, attempts.refused(error, lambda: router.patience(query))
+            else:
+                worker = lease.worker.id
+                try:
+                    self._facts.selected(lease, router.policy, attempts.number)
+                    return await self._attempt(lease, engine_request(attempts.number))
+                except GatewayError as error:
+                    router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
+                    wait = attempts.failed(error, worker, self._available(query), lambda: router.patience(query))
+                    cause = error
+                except BaseException:
+                    router.release(lease, "cancelled")
+                    raise
+            self._facts.retried(cause, worker, attempts.number, wait)
             if wait:
                 await self._interrupt.run(asyncio.sleep(wait))
+
+    def _available(self, query: Query) -> Callable[[frozenset[str]], bool]:
+        return lambda tried: self._services.router.available(replace(query, tried=tried))
 
     async def _attempt(self, lease: Lease, request: EngineRequest) -> Running:
         driver = self._services.drivers.get(lease.worker)

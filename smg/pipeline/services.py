@@ -1,7 +1,7 @@
 """What a request worker process works with, made once after the fork."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from smg._native.region import Region
@@ -17,6 +17,7 @@ from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
+from smg.routing.retry import RetryBudget
 from smg.telemetry.metrics import Metrics
 from smg.text.cache_metrics import CacheMetrics
 from smg.text.registry import TextRegistry
@@ -49,6 +50,7 @@ class Services:
     metrics: Metrics
     control: Control | None = None
     draining: bool = False
+    budget: RetryBudget = field(default_factory=RetryBudget)
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
@@ -97,6 +99,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),
         table=make_table(),
         metrics=metrics,
+        budget=RetryBudget(settings.routing.retry_budget_ratio),
     )
     view.on_change(services.follow)
     return services

@@ -56,6 +56,15 @@ class Metrics:
         self.worker_retries_total = counter(
             "worker_retries_total", "Attempts after the first of a request.", "endpoint", "reason"
         )
+        self.worker_retries_exhausted_total = counter(
+            "worker_retries_exhausted_total", "Requests that failed after more than one attempt.", "endpoint"
+        )
+        self.worker_retry_backoff_seconds = histogram(
+            "worker_retry_backoff_seconds", "Waits before another attempt.", "attempt"
+        )
+        self.worker_resumes_total = counter(
+            "worker_resumes_total", "Generations that were to go on on another worker.", "endpoint", "outcome"
+        )
         self.worker_cb_outcomes_total = counter(
             "worker_cb_outcomes_total", "What came of requests to a worker.", "worker", "outcome"
         )
