@@ -1,11 +1,12 @@
 """The routes that belong to no dialect: models, tokenizers, health, metrics and the fleet."""
 
-from smg.api import admin, health, models
+from smg.api import admin, health, models, workers
 from smg.api.info import ModelInfo, ServerInfo, model_info, server_info
 from smg.api.json_handler import json_handler
 from smg.api.route import Route
 from smg.api.tokenize import detokenize, tokenize
 from smg.api.tokenize.types import DetokenizeBody, Detokenized, TokenizeBody, Tokenized
+from smg.api.workers import Accepted, WorkerBody, WorkerChanges
 
 _loads = json_handler(admin.loads)
 
@@ -50,6 +51,42 @@ OPERATIONS: tuple[Route, ...] = (
         "admin",
         summary="The engines and their state",
         query=("model",),
+    ),
+    Route(
+        "POST",
+        "/workers",
+        workers.create,
+        "admin",
+        summary="Add an engine",
+        body=WorkerBody,
+        reply=Accepted,
+    ),
+    Route("GET", "/workers/<worker>", workers.get, "admin", summary="One engine and its state"),
+    Route(
+        "PUT",
+        "/workers/<worker>",
+        workers.replace,
+        "admin",
+        summary="Change an engine as a whole",
+        body=WorkerBody,
+        reply=Accepted,
+    ),
+    Route(
+        "PATCH",
+        "/workers/<worker>",
+        workers.patch,
+        "admin",
+        summary="Change some of an engine",
+        body=WorkerChanges,
+        reply=Accepted,
+    ),
+    Route(
+        "DELETE",
+        "/workers/<worker>",
+        workers.delete,
+        "admin",
+        summary="Let an engine go once it is idle",
+        reply=Accepted,
     ),
     Route("GET", "/get_loads", _loads, "admin", summary="The engines' last load reports"),
     Route("GET", "/loads", _loads, "admin", summary="The engines' last load reports"),

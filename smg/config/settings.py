@@ -110,6 +110,28 @@ class FleetSettings(_Group, frozen=True):
     max_workers: Annotated[int, option("--max-workers", "Slots for engines in the shared region.", ge=1, le=65536)] = (
         4096
     )
+    discovery_file: Annotated[
+        str | None,
+        option(
+            "--discovery-file",
+            "YAML or JSON file with a list 'workers' of further engines, each an address or {url, runtime, models, "
+            "labels, priority, cost}; read again when it changes.",
+        ),
+    ] = None
+    discovery_check_interval_secs: Annotated[
+        float, option("--discovery-check-interval-secs", "Seconds between looks at --discovery-file.", gt=0)
+    ] = 2.0
+    worker_drain_timeout_secs: Annotated[
+        float,
+        option(
+            "--worker-drain-timeout-secs",
+            "How long an engine that is being removed is waited for to finish what runs on it.",
+            ge=0,
+        ),
+    ] = 600.0
+    load_monitor_interval: Annotated[
+        float, option("--load-monitor-interval", "Seconds between polls of an engine's load.", gt=0)
+    ] = 2.0
     worker_startup_timeout_secs: Annotated[
         float, option("--worker-startup-timeout-secs", "How long registration waits for an engine.", gt=0)
     ] = 1800.0

@@ -19,6 +19,7 @@ from smg.core.events import Event, Failure, Usage
 from smg.core.request import GenerationRequest
 from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
 from smg.fleet.breaker import Outcome
+from smg.fleet.records import WILDCARD
 from smg.parsing.base import Start
 from smg.parsing.choose import choose
 from smg.pipeline.choice import Choice
@@ -88,8 +89,9 @@ class Generation:
 
     @property
     def model(self) -> str:
-        """Canonical id of the model, known after ``prepare``."""
-        return self._known.model.id
+        """Canonical id of the model, known after ``prepare``; as asked for where any name does."""
+        model = self._known.model.id
+        return self._request.model if model == WILDCARD else model
 
     @property
     def done(self) -> bool:

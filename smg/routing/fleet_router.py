@@ -5,6 +5,7 @@ Selection and counting are one step (reserve on select), so a burst of selection
 worker has still to compute: they count until it begins to answer.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -123,18 +124,36 @@ class FleetRouter:
             self._candidates = {}
         found = self._candidates.get(name)
         if found is None:
+            # By its own id: clients may invent names that a worker for any model takes.
             model = resolve(snapshot, name)
+            found = self._candidates.get(model.id)
+        if found is None:
             names = {model.id, *model.aliases}
             workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
-            found = self._candidates[name] = Candidates(workers, self._region)
+            found = self._candidates[model.id] = Candidates(workers, self._region)
         return found
 
 
 def _look(candidates: Candidates, query: Query) -> bool:
     """See who is ready and has what ``query`` needs; those who have all it wishes too come first."""
-    if query.wishes and candidates.look([*query.tried, *candidates.lacking(query.needs | query.wishes)]):
+    if query.wishes and _look_in_tiers(candidates, [*query.tried, *candidates.lacking(query.needs | query.wishes)]):
         return True
-    return candidates.look([*query.tried, *candidates.lacking(query.needs)])
+    return _look_in_tiers(candidates, [*query.tried, *candidates.lacking(query.needs)])
+
+
+def _look_in_tiers(candidates: Candidates, without: Sequence[str]) -> bool:
+    """See who is ready in the best tier that has room; when all are full, in the best that has anybody."""
+    tiers = candidates.tiers
+    if len(tiers.others) <= 1:
+        return candidates.look(without)
+    full: list[Sequence[str]] = []
+    for others in tiers.others:
+        skipped = [*without, *others]
+        if candidates.look(skipped):
+            if not tiers.full(candidates, candidates.loads()):
+                return True
+            full.append(skipped)
+    return bool(full) and candidates.look(full[0])
 
 
 def outcome_of(error: GatewayError) -> Outcome:
