@@ -314,6 +314,23 @@ class RoutingSettings(_Group, frozen=True):
         ),
     ] = 0.2
     disable_retries: Annotated[bool, option("--disable-retries", "Try each request once.")] = False
+    first_token_timeout_secs: Annotated[
+        float,
+        option(
+            "--first-token-timeout-secs",
+            "Longest wait for an engine's first token; then another engine is tried. 0: as long as it passes its "
+            "probes.",
+            ge=0,
+        ),
+    ] = 0.0
+    idle_timeout_secs: Annotated[
+        float,
+        option(
+            "--idle-timeout-secs",
+            "Longest silence of an engine, the first token included. 0: as long as it passes its probes.",
+            ge=0,
+        ),
+    ] = 0.0
     resume: Annotated[
         bool,
         option(

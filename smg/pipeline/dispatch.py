@@ -14,6 +14,7 @@ from smg.core.errors import GatewayError
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.services import Services
+from smg.pipeline.silence import silent
 from smg.routing.fleet_router import outcome_of
 from smg.routing.retry import Attempts
 from smg.routing.router import Lease, Query
@@ -93,6 +94,9 @@ class Dispatcher:
     async def _attempt(self, lease: Lease, request: EngineRequest) -> Running:
         driver = self._services.drivers.get(lease.worker)
         source = await self._interrupt.run(driver.open(self._ctx, request))
+        watch = self._services.silences.watch(lease.worker, self._interrupt, lambda: 0)
+        patience = self._services.settings.routing.first_token_timeout_secs
+        timer = asyncio.get_running_loop().call_later(patience, self._interrupt.fail, silent()) if patience else None
         try:
             first = await self._first(source)
         except BaseException as error:
@@ -104,6 +108,10 @@ class Dispatcher:
             # Shielded: the engine must hear of it also when this task is cancelled once more.
             await asyncio.shield(source.cancel(why))
             raise
+        finally:
+            self._services.silences.forget(watch)
+            if timer is not None:
+                timer.cancel()
         self._services.router.commit(lease)
         return Running(lease, source, first)
 

@@ -33,6 +33,7 @@ from smg.pipeline.prompt import PromptReport
 from smg.pipeline.resume import left, may_follow, may_resume, rest, rest_query
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
+from smg.pipeline.silence import Watch
 from smg.pipeline.stops import share_out
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
@@ -69,6 +70,8 @@ class Generation:
         self._admitted: AdmissionLease | None = None
         self._dispatcher: Dispatcher | None = None
         self._running: Running | None = None
+        self._watch: Watch | None = None
+        self._pulls = 0
         self._choices: list[Choice] = []
         self._cached = 0
         self._moved = False
@@ -162,6 +165,7 @@ class Generation:
         )
         self._facts.first_token()
         self._open(plan)
+        self._watch = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
         if not request.stream:
             self._let_feed()
         # Some dialects begin an answer with the prompt's counts.
@@ -244,12 +248,17 @@ class Generation:
         if running.first:
             batches, running.first = running.first, []
             return batches
+        self._pulls += 1
         try:
             return await self._interrupt.run(running.source.next())
         except GatewayError:
             # A source that failed by itself is over: there is nothing left to abort.
-            self._source_over = not self._ctx.cancel
+            self._source_over = not self._ctx.cancel and not self._interrupt.failed
             raise
+
+    def _progress(self) -> int:
+        """Changes with everything that comes from the engine."""
+        return self._pulls + sum(len(choice.taken) for choice in self._choices if choice.row is not None)
 
     async def _resume(self, error: GatewayError) -> GatewayError | None:
         """Let another worker go on where this one broke off with ``error``; returns what to tell if none does."""
@@ -259,6 +268,7 @@ class Generation:
         if not possible or self._ctx.cancel or any(choice.over for choice in choices):
             return error
         taken, died = list(choices[0].taken), self._running
+        self._unwatch()
         if not self._source_over:
             await asyncio.shield(died.source.cancel("error"))
             self._source_over = True
@@ -273,6 +283,7 @@ class Generation:
             self._facts.resumed(error, died.lease.worker.id, len(taken), well=False)
             return second if self._ctx.cancel else error
         self._facts.resumed(error, died.lease.worker.id, len(taken), well=True)
+        self._watch = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
         self._source_over = False
         self._moved = True
         choices[0].moved()
@@ -369,6 +380,7 @@ class Generation:
         self._done = True
         if self._timer is not None:
             self._timer.cancel()
+        self._unwatch()
         self._interrupt.close()
         for choice in self._choices:
             choice.close()
@@ -384,6 +396,11 @@ class Generation:
             self._facts.aborted(why)
             # Shielded: the abort must reach the engine also when the task that closes is itself cancelled.
             await asyncio.shield(self._running.source.cancel(why))
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._services.silences.forget(self._watch)
+            self._watch = None
 
     def _arm(self) -> None:
         remaining = self._ctx.remaining()

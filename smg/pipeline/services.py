@@ -13,6 +13,7 @@ from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
 from smg.parsing.choose import named
+from smg.pipeline.silence import Silences
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts
@@ -51,6 +52,10 @@ class Services:
     control: Control | None = None
     draining: bool = False
     budget: RetryBudget = field(default_factory=RetryBudget)
+    silences: Silences = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.silences = Silences(self.view, self.settings.routing.idle_timeout_secs)
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
@@ -60,13 +65,15 @@ class Services:
         self.drivers.retain(snapshot.workers)
 
     async def watch(self) -> None:
-        """Follow new snapshots also while no request comes, and show what the tokenizers' caches do.
+        """Follow new snapshots also while no request comes, end waits for engines that hang, and show what the
+        tokenizers' caches do.
 
         The server runs it as a task of each worker process.
         """
         caches = CacheMetrics(self.metrics)
         while True:
             self.view.snapshot()
+            self.silences.check()
             caches.publish({name: encoder.stats() for name, encoder in self.texts.encoders().items()})
             await asyncio.sleep(WATCH_SECS)
 

@@ -271,8 +271,12 @@ async def test_CF_01_several_models_come_from_the_flags_at_every_start(tmp_path)
                 await until(partial(all_ready, place, urls))
                 serving = {worker["url"]: worker["models"] for worker in (await place.fleet()).values()}
                 assert serving == {a.url: ["qwen"], b.url: ["llama"], c.url: ["qwen"]}
-                assert {model.id for model in view.snapshot().models} == {"qwen", "llama"}
+                await until(partial(serves, view, {"qwen", "llama"}))
             region.close()
+
+
+async def serves(view, models):
+    return {model.id for model in view.snapshot().models} == models
 
 
 async def all_ready(place, urls):
