@@ -46,5 +46,9 @@ class Breakers:
     def wait(self, slot: int, now: int | None = None) -> int:
         """Milliseconds until the breaker lets a request through; 0 when it does."""
 
-    def reset(self, slot: int) -> int:
-        """Close the breaker and forget its record; returns the state before."""
+    def reset(self, slot: int, now: int | None = None) -> int:
+        """Close the breaker and forget its record; returns the state before.
+
+        For two seconds failures do not count: processes whose connections were refused do not notice at once that the
+        worker is back.
+        """

@@ -1,9 +1,10 @@
 """Circuit breakers in the shared region (spec routing 4.4, 10.3).
 
-A breaker is a word that routing looks at (its gate, see ``gate.pxd``) and three words of record beside its worker:
+A breaker is a word that routing looks at (its gate, see ``gate.pxd``) and four words of record beside its worker:
 
     failures in a row (bits 0-19) and the time of the last one (bits 20-63)
     two halves of the sliding window: successes (bits 0-19), failures (bits 20-39), number of the half (bits 40-63)
+    until when failures do not count
 
 Every change is one compare-and-swap. A process that dies between two of them leaves a count that is one too low.
 """
@@ -39,6 +40,7 @@ cdef enum:
     _HALF = 2
     _MOST = (1 << 20) - 1
     _AGE = (1 << 24) - 1
+    _GRACE = 2000
 
 
 cdef class Breakers:
@@ -126,6 +128,8 @@ cdef class Breakers:
                 c_store(record, 0)
             self._count(record + 1, time, 1)
             return False
+        if time < <int64_t>c_load(record + 3):
+            return False
         cdef int64_t row = self._in_a_row(record, time)
         self._count(record + 1, time, <cell>1 << 20)
         cdef int64_t good = 0, bad = 0
@@ -185,7 +189,7 @@ cdef class Breakers:
         cdef int64_t gate = <int64_t>c_load(<cell *>self._region._gate(slot)), time = _time(now)
         return 0 if gate_admits(gate, time) else gate_time(gate) - time
 
-    def reset(self, int64_t slot):
+    def reset(self, int64_t slot, now=None):
         cdef cell *gate = <cell *>self._region._gate(slot)
         cdef int64_t was
         while True:
@@ -193,6 +197,7 @@ cdef class Breakers:
             # A new epoch: permits of before decide nothing any more.
             if c_swap(gate, <cell>was, <cell>gate_make(_CLOSED, 0, 0, gate_epoch(was) + 1, 0)):
                 self._forget(slot)
+                c_store(<cell *>self._region._record(slot) + 3, <cell>(_time(now) + _GRACE))
                 return gate_state(was)
 
 

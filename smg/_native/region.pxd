@@ -30,7 +30,7 @@ cdef class Region:
     cdef bint _is(self, word index, word tag, const char *key, word size) noexcept nogil
     cdef word *_cell(self, word process, word index) except? NULL
     cdef word _row_sum(self, word field) except? -1
-    # The breaker's word of a slot, and three more that it keeps its record in.
+    # The breaker's word of a slot, and four more that it keeps its record in.
     cdef word *_gate(self, word slot) except NULL
     cdef word *_record(self, word slot) except NULL
     # The ready slots that are not skipped and whose gate admits: their numbers in the list, requests and tokens in

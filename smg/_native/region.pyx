@@ -100,7 +100,7 @@ cdef enum:
     _WORKER_ROW = 16
     _FIELDS = 8
     _GENERATION = 8
-    _RECORD = 9  # what the breaker keeps: three words
+    _RECORD = 9  # what the breaker keeps: four words
     _BUFFER_HEAD = 8
     _KEY_BYTES = 240
     _KEY_ROW = 32  # kind, length, key bytes
@@ -496,7 +496,7 @@ cdef class Region:
         cdef word i
         for i in range(_FIELDS):
             w_store(row + i, 0)
-        for i in range(3):
+        for i in range(4):
             w_store(row + _RECORD + i, 0)
         w_store(self._gates + slot, 0)
         w_store(self._statuses + slot, 0)

@@ -63,7 +63,7 @@ class Facts:
         self._log(text, error, worker, tokens=tokens, now=notes.get("worker", ""))
 
     def _log(self, text: str, error: GatewayError, worker: str, **more: object) -> None:
-        facts = {"request": self._ctx.request_id, "worker": worker, "code": error.code, "error": error.detail}
+        facts = {"worker": worker, "code": error.code, "error": error.detail}
         log.warning(text, extra={**facts, **more})
 
     def first_token(self) -> None:

@@ -135,6 +135,13 @@ class TestHalfOpen:
         assert breakers.enter(0, T + 2 * PAUSE - 1) == REFUSED
         assert breakers.enter(0, T + 2 * PAUSE) > 0
 
+    def test_right_after_a_reset_failures_do_not_count(self, breakers):
+        breakers.reset(0, T)
+        book(breakers, "f" * 20, T + 1999)
+        assert (breakers.state(0), breakers.failures(0)) == (CLOSED, 0)
+        book(breakers, "fff", T + 2000)
+        assert breakers.state(0) == OPEN
+
     def test_a_reset_closes_it(self, breakers):
         opened(breakers)
         permit = breakers.enter(0, T + PAUSE)

@@ -195,7 +195,7 @@ class TestDelete:
         async with MockEngine() as engine, place.running() as view:
             made = await place.client.call("create", spec={"url": engine.url})
             await until(lambda: ready(place, engine.url))
-            slot = view.worker(made["id"]).slot
+            slot = (await only(view)).slot
             place.region.inflight_add(1, slot, 1, 10)
             await place.client.call("delete", id=made["id"])
             await asyncio.sleep(0.4)
@@ -220,7 +220,7 @@ class TestDelete:
         async with MockEngine() as engine, place.running() as view:
             made = await place.client.call("create", spec={"url": engine.url})
             await until(lambda: ready(place, engine.url))
-            place.region.inflight_add(1, view.worker(made["id"]).slot, 1, 0)
+            place.region.inflight_add(1, (await only(view)).slot, 1, 0)
             await place.client.call("delete", id=made["id"])
             again = await place.client.call("create", spec={"url": engine.url, "priority": 1})
             assert (again["id"], again["priority"]) == (made["id"], 1)
@@ -298,7 +298,7 @@ async def test_activate_event_readiness_is_published_and_never_before_a_probe(pl
         await until(lambda: ready(place, engine.url))
 
         async def told():
-            return place.region.snapshot_version() > before and view.snapshot().workers[0].status == "ready"
+            return place.region.snapshot_version() > before and (await only(view)).status == "ready"
 
         await until(told)
 
@@ -307,11 +307,12 @@ async def test_kv_threshold_polls_loads_are_known_whatever_the_policy(region, tm
     async with MockEngine(Script(token_usage=0.75, waiting=2)) as engine:
         place = Place(region, tmp_path / "state", worker_urls=(engine.url,), load_monitor_interval=0.05)
         async with place.running() as view:
+            await until(lambda: ready(place, engine.url))
+            slot = (await only(view)).slot
 
             async def polled():
-                return region.worker_get(view.snapshot().workers[0].slot, table.USAGE) == 750_000
+                return region.worker_get(slot, table.USAGE) == 750_000
 
-            await until(lambda: ready(place, engine.url))
             await until(polled)
             assert (await place.fleet())[engine.url]["engine"]["kv_usage"] == 0.75
 
@@ -321,7 +322,7 @@ async def test_an_engine_that_comes_back_starts_with_a_closed_breaker(region, tm
         place = Place(region, tmp_path / "state", worker_urls=(engine.url,), health_failure_threshold=1)
         async with place.running() as view:
             await until(lambda: ready(place, engine.url))
-            slot = view.snapshot().workers[0].slot
+            slot = (await only(view)).slot
             breakers = Breakers(region, 1, 1, 60_000, 60_000)
             breakers.leave(slot, 0, FAILED)
             assert (await place.fleet())[engine.url]["breaker"] == "open"
@@ -333,6 +334,15 @@ async def test_an_engine_that_comes_back_starts_with_a_closed_breaker(region, tm
             assert (await place.fleet())[engine.url]["breaker"] == "closed"
 
 
+async def only(view):
+    """The only worker there is, once it is published."""
+
+    async def published():
+        return view.snapshot().workers
+
+    return (await until(published))[0]
+
+
 async def is_(place, url, status):
     return await place.status(url) == status
 
@@ -341,7 +351,11 @@ async def test_an_engine_that_tells_no_model_serves_any(place):
     async with MockEngine(model="") as engine, place.running() as view:
         await place.client.call("create", spec={"url": engine.url})
         await until(lambda: ready(place, engine.url))
-        assert view.snapshot().workers[0].models == ["unknown"]
+
+        async def told():
+            return (await only(view)).models == ["unknown"]
+
+        await until(told)
 
 
 async def test_info_of_an_engine_that_answers_badly_is_only_its_own_problem(place):
