@@ -60,6 +60,7 @@ OPERATIONS: tuple[Route, ...] = (
         summary="Add an engine",
         body=WorkerBody,
         reply=Accepted,
+        status=202,
     ),
     Route("GET", "/workers/<worker>", workers.get, "admin", summary="One engine and its state"),
     Route(
@@ -70,6 +71,7 @@ OPERATIONS: tuple[Route, ...] = (
         summary="Change an engine as a whole",
         body=WorkerBody,
         reply=Accepted,
+        status=202,
     ),
     Route(
         "PATCH",
@@ -79,6 +81,7 @@ OPERATIONS: tuple[Route, ...] = (
         summary="Change some of an engine",
         body=WorkerChanges,
         reply=Accepted,
+        status=202,
     ),
     Route(
         "DELETE",
@@ -87,6 +90,7 @@ OPERATIONS: tuple[Route, ...] = (
         "admin",
         summary="Let an engine go once it is idle",
         reply=Accepted,
+        status=202,
     ),
     Route("GET", "/get_loads", _loads, "admin", summary="The engines' last load reports"),
     Route("GET", "/loads", _loads, "admin", summary="The engines' last load reports"),

@@ -4,7 +4,7 @@ The control process does it all; a change is accepted (202) once it has taken it
 its URL, percent-encoded.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -14,10 +14,16 @@ from sanic.response import HTTPResponse
 from smg.api.admin import ask
 from smg.api.errors import JSON
 from smg.core import wire
+from smg.core.errors import GatewayError
 from smg.fleet.sources import ModelCard
 
 Runtime: TypeAlias = Literal["unspecified", "vllm", "sglang", "trtllm", "tokenspeed", "mlx"]
-Cost: TypeAlias = Annotated[float, Meta(ge=0)]
+Cost: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
+Priority: TypeAlias = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
+# Nobody has so much to say about a worker, and all request workers would have to read it.
+_MOST_BYTES = 1 << 16
+
+T = TypeVar("T")
 
 
 class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,7 +38,7 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
     runtime: Runtime | None = None
     worker_type: Literal["regular"] | None = None
     labels: dict[str, str] | None = None
-    priority: int | None = None
+    priority: Priority | None = None
     cost: Cost | None = None
 
     def spec(self) -> dict[str, Any]:
@@ -52,7 +58,7 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
 class WorkerChanges(msgspec.Struct, forbid_unknown_fields=True):
     """Fields to change; those left out stay. A label that is null is taken away, labels left out stay."""
 
-    priority: int | None = None
+    priority: Priority | None = None
     cost: Cost | None = None
     labels: dict[str, str | None] | None = None
 
@@ -69,7 +75,7 @@ class Accepted(msgspec.Struct):
 
 async def create(request: Request) -> HTTPResponse:
     """``POST /workers``: want one more worker."""
-    body = wire.decode(request.body, WorkerBody)
+    body = _body(request, WorkerBody)
     return _accepted(await ask(request.app.ctx.services, "create", spec=body.spec()), "the worker is being added")
 
 
@@ -81,14 +87,14 @@ async def get(request: Request, worker: str) -> HTTPResponse:
 
 async def replace(request: Request, worker: str) -> HTTPResponse:
     """``PUT /workers/{worker}``: everything about a worker but its URL and its id."""
-    body = wire.decode(request.body, WorkerBody)
+    body = _body(request, WorkerBody)
     found = await ask(request.app.ctx.services, "replace", id=worker, spec=body.spec())
     return _accepted(found, "the worker is changed")
 
 
 async def patch(request: Request, worker: str) -> HTTPResponse:
     """``PATCH /workers/{worker}``: some of it."""
-    changes = wire.decode(request.body, WorkerChanges)
+    changes = _body(request, WorkerChanges)
     found = await ask(request.app.ctx.services, "patch", id=worker, patch=msgspec.to_builtins(changes))
     return _accepted(found, "the worker is changed")
 
@@ -97,6 +103,12 @@ async def delete(request: Request, worker: str) -> HTTPResponse:
     """``DELETE /workers/{worker}``: route nothing more to it and let it go when it is idle."""
     found = await ask(request.app.ctx.services, "delete", id=worker)
     return _accepted(found, "the worker leaves when what runs on it has ended")
+
+
+def _body(request: Request, kind: type[T]) -> T:
+    if len(request.body) > _MOST_BYTES:
+        raise GatewayError("request_too_large", f"a worker's description has at most {_MOST_BYTES} bytes")
+    return wire.decode(request.body, kind)
 
 
 def _accepted(worker: dict[str, Any], message: str) -> HTTPResponse:

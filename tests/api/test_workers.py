@@ -76,6 +76,7 @@ async def test_create(control):
         ({"url": "grpc://e:1", "color": "red"}, None),
         ({"url": "grpc://e:1", "runtime_type": "abacus"}, "runtime_type"),
         ({"url": "grpc://e:1", "cost": -1}, "cost"),
+        ({"url": "grpc://e:1", "priority": 10**30}, "priority"),
         ({"url": "grpc://e:1", "worker_type": "queen"}, "worker_type"),
         ({"url": "grpc://e:1", "labels": {"a": 1}}, "labels[...]"),
     ],
@@ -84,6 +85,11 @@ async def test_a_body_that_is_wrong_is_a_400_that_names_the_place(control, body,
     status, _, answer = await send(control, "POST", "/workers", body)
     assert (status, answer["error"]["param"]) == (400, param)
     assert control.calls == []
+
+
+async def test_a_body_beyond_all_measure_is_a_413(control):
+    body = {"url": "grpc://e:1", "labels": {"a": "x" * 70_000}}
+    assert (await send(control, "POST", "/workers", body))[0] == 413
 
 
 @pytest.mark.parametrize(
