@@ -34,3 +34,16 @@ def mock_processes(*engines: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
             assert process.stdout is not None
             facts.append(json.loads(process.stdout.readline()))
         yield facts
+
+
+@contextlib.contextmanager
+def engine_process(kind: str, *flags: str) -> Iterator[tuple[str, int]]:
+    """Run ``smg-engine KIND`` and yield its address and process id once it is ready."""
+    command = [sys.executable, "-m", "smg.cli.engine", kind, "--port", "0", *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["ready"], process.pid
+        finally:
+            process.terminate()
+            process.wait(10)

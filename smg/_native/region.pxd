@@ -9,6 +9,7 @@ cdef class Region:
     cdef word *_sequences
     cdef word *_slots
     cdef word *_statuses
+    cdef word *_gates
     cdef word *_matrix
     cdef word *_buffers
     cdef word *_tags
@@ -29,8 +30,11 @@ cdef class Region:
     cdef bint _is(self, word index, word tag, const char *key, word size) noexcept nogil
     cdef word *_cell(self, word process, word index) except? NULL
     cdef word _row_sum(self, word field) except? -1
-    # The ready slots that are not skipped: their numbers in the list, requests and tokens in flight over all processes.
-    # Returns how many. Slots are in range.
+    # The breaker's word of a slot, and four more that it keeps its record in.
+    cdef word *_gate(self, word slot) except NULL
+    cdef word *_record(self, word slot) except NULL
+    # The ready slots that are not skipped and whose gate admits: their numbers in the list, requests and tokens in
+    # flight over all processes. Returns how many. Slots are in range.
     cdef int64_t survey(
         self, const int *slots, int64_t count, const char *skip, int *numbers, int *requests, int64_t *tokens
     ) noexcept nogil

@@ -2,13 +2,14 @@
 
 Everything is an aligned 64-bit word that is only touched through C11-style atomics; nothing waits for another process.
 
-    header | process rows | sequences | worker table | statuses | in-flight matrix | snapshot × 2 | series tags | series
-    keys | cells
+    header | process rows | sequences | worker table | statuses | gates | in-flight matrix | snapshot × 2 | series tags |
+    series keys | cells
 
 * A process row, a matrix row and a row of cells have one writer: the process of that number. Sums are taken by readers,
   so a killed process is undone by zeroing its rows. Counters are the exception: they stay in the row, the replacement
   counts on from there, and a scrape can never see a sum go down.
-* Statuses are a column of their own: control alone writes them, and every routing decision reads all of them.
+* Statuses are a column of their own: control alone writes them, and every routing decision reads all of them. So are
+  the gates of the circuit breakers (``breaker.pyx``), which are zero in their state bits while a worker does well.
 * The snapshot has two buffers. The writer fills the one that readers are not sent to, under that buffer's own sequence
   number (odd while it is being written), then moves the version. A writer killed half-way leaves the other buffer good.
 * A series is claimed by a compare-and-swap on its tag (0 free, 1 claimed) and published by a release store of its key's
@@ -26,6 +27,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
+from smg._native.gate cimport gate_admits, gate_now
 from smg._native.prefix_index import PrefixIndex
 
 cdef extern from *:
@@ -78,7 +80,7 @@ cdef extern from *:
     void w_fence_acquire() nogil
     void w_fence_release() nogil
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 COUNTER = 1
 GAUGE = 2
 MAX_SERIES_KEY = 240
@@ -94,7 +96,7 @@ QUEUED_TOKENS = 7
 
 # Sizes in words. A row that one process writes fills whole cache lines (8 words), so that rows never share one.
 cdef enum:
-    _VERSION = 2
+    _VERSION = 3
     _HEADER = 16
     _PROCESS_ROW = 8
     _SEQUENCES = 256
@@ -102,6 +104,7 @@ cdef enum:
     _WORKER_ROW = 16
     _FIELDS = 8
     _GENERATION = 8
+    _RECORD = 9  # what the breaker keeps: four words
     _BUFFER_HEAD = 8
     _KEY_BYTES = 240
     _KEY_ROW = 32  # kind, length, key bytes
@@ -113,6 +116,7 @@ cdef enum:
 cdef enum:
     STATUS_FIELD = 0
     STATUS_READY = 2
+    GATE_STATE = 3
 
 # Header words.
 cdef enum:
@@ -294,7 +298,7 @@ cdef class Region:
         self._cell_row = _padded(series)
         self._buffer_words = _BUFFER_HEAD + _padded((snapshot_bytes + 7) >> 3)
         cdef word words = _HEADER + processes * _PROCESS_ROW + _SEQUENCES * _SEQUENCE_ROW
-        words += workers * _WORKER_ROW + _padded(workers)
+        words += workers * _WORKER_ROW + 2 * _padded(workers)
         words += processes * self._matrix_row + 2 * self._buffer_words
         words += _padded(series) + series * _KEY_ROW + processes * self._cell_row
         self._size = words * 8
@@ -308,7 +312,8 @@ cdef class Region:
         self._sequences = self._process_rows + self._processes * _PROCESS_ROW
         self._slots = self._sequences + _SEQUENCES * _SEQUENCE_ROW
         self._statuses = self._slots + self._workers * _WORKER_ROW
-        self._matrix = self._statuses + _padded(self._workers)
+        self._gates = self._statuses + _padded(self._workers)
+        self._matrix = self._gates + _padded(self._workers)
         self._buffers = self._matrix + self._processes * self._matrix_row
         self._tags = self._buffers + 2 * self._buffer_words
         self._keys = self._tags + _padded(self._series)
@@ -421,6 +426,7 @@ cdef class Region:
         cdef word process
         cdef word *rows[_MAX_PROCESSES]
         cdef int64_t at, row, found = 0, routing = 0
+        cdef word gate, now = 0
         cdef pair sums
         for process in range(self._processes):
             # Control and the supervisor never route.
@@ -430,6 +436,11 @@ cdef class Region:
         for at in range(count):
             if skip[at] or w_load(self._statuses + slots[at]) != STATUS_READY:
                 continue
+            gate = w_load(self._gates + slots[at])
+            if gate & GATE_STATE:
+                now = now or gate_now()
+                if not gate_admits(gate, now):
+                    continue
             sums = w_none()
             for row in range(routing):
                 sums = w_plus(sums, w_pair(rows[row] + 2 * slots[at]))
@@ -511,8 +522,18 @@ cdef class Region:
         cdef word i
         for i in range(_FIELDS):
             w_store(row + i, 0)
+        for i in range(4):
+            w_store(row + _RECORD + i, 0)
+        w_store(self._gates + slot, 0)
         w_store(self._statuses + slot, 0)
         return w_add_total(row + _GENERATION, 1) + 1
+
+    cdef word *_gate(self, word slot) except NULL:
+        self._slot(slot)
+        return self._gates + slot
+
+    cdef word *_record(self, word slot) except NULL:
+        return self._slot(slot) + _RECORD
 
     def worker_generation(self, word slot):
         return w_load_acquire(self._slot(slot) + _GENERATION)

@@ -11,6 +11,9 @@ from smg.fleet import roles
 from smg.pipeline.services import Services
 from smg.telemetry.page import CONTENT_TYPE, WorkerSample, render
 
+# Values of the metric, as spec api-and-ops 6.1 numbers them.
+_BREAKER = {"closed": 0, "open": 1, "half_open": 2}
+
 
 async def alive(request: Request) -> HTTPResponse:
     """200 as long as the process answers at all, also while it drains."""
@@ -55,10 +58,16 @@ async def metrics(request: Request) -> HTTPResponse:
     """The metrics of all processes, whichever of them is asked."""
     services: Services = request.app.ctx.services
     workers = services.view.snapshot().workers
+    region, breakers = services.region, services.router.breakers
     samples = [
-        WorkerSample(worker.id, services.region.inflight(worker.slot)[0], services.view.status(worker) == "ready")
+        WorkerSample(
+            worker.id,
+            region.inflight(worker.slot)[0],
+            services.view.status(worker) == "ready",
+            _BREAKER[breakers.state(worker)],
+            breakers.failures(worker),
+        )
         for worker in workers
     ]
-    region = services.region
     page = render(services.metrics, samples, region.requests_total(), region.waiting_total())
     return HTTPResponse(page, content_type=CONTENT_TYPE)

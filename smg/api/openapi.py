@@ -115,11 +115,12 @@ def _responses(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
         success["content"] = {JSON: {"schema": {"type": "object"}}}
     if route.streams:
         success["content"]["text/event-stream"] = {}
+    code = str(route.status)
     if route.access == "public":
-        return {"200": success, "503": {"description": "not ready"}}
+        return {code: success, "503": {"description": "not ready"}}
     failure = {JSON: {"schema": known[route.failure or ErrorBody]}}
     return {
-        "200": success,
+        code: success,
         "4XX": {"description": "the request cannot be served as it is", "content": failure},
         "5XX": {"description": "the gateway or an engine failed, or has no room", "content": failure},
     }

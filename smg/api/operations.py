@@ -1,6 +1,6 @@
 """The routes that belong to no dialect: embeddings and kin, models, tokenizers, health, metrics and the fleet."""
 
-from smg.api import admin, health, models
+from smg.api import admin, health, models, workers
 from smg.api.classify import classify
 from smg.api.classify.types import Classifications, ClassifyBody
 from smg.api.debug import DebugList, debug_request, debug_requests
@@ -15,6 +15,7 @@ from smg.api.rerank.types import RerankBody, Reranked
 from smg.api.route import Route
 from smg.api.tokenize import detokenize, tokenize
 from smg.api.tokenize.types import DetokenizeBody, Detokenized, TokenizeBody, Tokenized
+from smg.api.workers import Accepted, WorkerBody, WorkerChanges
 from smg.pipeline.debug import DebugRecord
 
 _loads = json_handler(admin.loads)
@@ -127,6 +128,46 @@ OPERATIONS: tuple[Route, ...] = (
         "admin",
         summary="One generation: prompt, ids, raw text and events",
         reply=DebugRecord,
+    ),
+    Route(
+        "POST",
+        "/workers",
+        workers.create,
+        "admin",
+        summary="Add an engine",
+        body=WorkerBody,
+        reply=Accepted,
+        status=202,
+    ),
+    Route("GET", "/workers/<worker>", workers.get, "admin", summary="One engine and its state"),
+    Route(
+        "PUT",
+        "/workers/<worker>",
+        workers.replace,
+        "admin",
+        summary="Change an engine as a whole",
+        body=WorkerBody,
+        reply=Accepted,
+        status=202,
+    ),
+    Route(
+        "PATCH",
+        "/workers/<worker>",
+        workers.patch,
+        "admin",
+        summary="Change some of an engine",
+        body=WorkerChanges,
+        reply=Accepted,
+        status=202,
+    ),
+    Route(
+        "DELETE",
+        "/workers/<worker>",
+        workers.delete,
+        "admin",
+        summary="Let an engine go once it is idle",
+        reply=Accepted,
+        status=202,
     ),
     Route("GET", "/get_loads", _loads, "admin", summary="The engines' last load reports"),
     Route("GET", "/loads", _loads, "admin", summary="The engines' last load reports"),

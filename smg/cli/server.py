@@ -1,4 +1,4 @@
-"""smg-server: the gateway."""
+"""smg-server: the gateway; ``smg-server fleet`` looks at one that runs."""
 
 import sys
 from collections.abc import Sequence
@@ -11,8 +11,14 @@ from smg.server.sockets import StartError, url_of
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``smg-server``. Exit status: 0 stopped cleanly, 2 bad settings (all are printed), 1 anything else."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["fleet"]:
+        # Here, because a gateway has no use for what draws tables.
+        from smg.cli import fleet
+
+        return fleet.main(given[1:])
     try:
-        settings = load(sys.argv[1:] if arguments is None else arguments)
+        settings = load(given)
         return run(
             settings,
             on_listening=lambda port: _listening(settings, port),

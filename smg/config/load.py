@@ -32,7 +32,8 @@ def parser(prog: str = "smg-server") -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(
         prog=prog,
         description="LLM serving gateway.",
-        epilog="Each flag can also be given as an environment variable (SMG_PORT for --port) or in the file named by "
+        epilog="'smg-server fleet' shows the engines of a running gateway. "
+        "Each flag can also be given as an environment variable (SMG_PORT for --port) or in the file named by "
         "--config; flags win over the environment, the environment over the file.",
         allow_abbrev=False,
     )

@@ -123,6 +123,28 @@ class FleetSettings(_Group, frozen=True):
     max_workers: Annotated[int, option("--max-workers", "Slots for engines in the shared region.", ge=1, le=65536)] = (
         4096
     )
+    discovery_file: Annotated[
+        str | None,
+        option(
+            "--discovery-file",
+            "YAML or JSON file with a list 'workers' of further engines, each an address or {url, runtime, models, "
+            "labels, priority, cost}; read again when it changes.",
+        ),
+    ] = None
+    discovery_check_interval_secs: Annotated[
+        float, option("--discovery-check-interval-secs", "Seconds between looks at --discovery-file.", gt=0)
+    ] = 2.0
+    worker_drain_timeout_secs: Annotated[
+        float,
+        option(
+            "--worker-drain-timeout-secs",
+            "How long an engine that is being removed is waited for to finish what runs on it.",
+            ge=0,
+        ),
+    ] = 600.0
+    load_monitor_interval: Annotated[
+        float, option("--load-monitor-interval", "Seconds between polls of an engine's load.", gt=0)
+    ] = 2.0
     worker_startup_timeout_secs: Annotated[
         float, option("--worker-startup-timeout-secs", "How long registration waits for an engine.", gt=0)
     ] = 1800.0
@@ -289,7 +311,76 @@ class RoutingSettings(_Group, frozen=True):
     retry_max_backoff_ms: Annotated[int, option("--retry-max-backoff-ms", "Longest wait between attempts.", ge=1)] = (
         30000
     )
+    retry_backoff_multiplier: Annotated[
+        float, option("--retry-backoff-multiplier", "Factor between one wait and the next.", ge=1, le=100)
+    ] = 1.5
+    retry_jitter_factor: Annotated[
+        float, option("--retry-jitter-factor", "Part of a wait that is random, in both directions.", ge=0, le=1)
+    ] = 0.2
+    retry_budget_ratio: Annotated[
+        float,
+        option(
+            "--retry-budget-ratio",
+            "Retries at most, as a part of the requests of the last 10 seconds; the first attempt on another engine "
+            "does not count, and 10 are always allowed.",
+            ge=0,
+        ),
+    ] = 0.2
     disable_retries: Annotated[bool, option("--disable-retries", "Try each request once.")] = False
+    first_token_timeout_secs: Annotated[
+        float,
+        option(
+            "--first-token-timeout-secs",
+            "Longest wait for an engine's first token; then another engine is tried. 0: as long as it passes its "
+            "probes.",
+            ge=0,
+        ),
+    ] = 0.0
+    idle_timeout_secs: Annotated[
+        float,
+        option(
+            "--idle-timeout-secs",
+            "Longest silence of an engine, the first token included. 0: as long as it passes its probes.",
+            ge=0,
+        ),
+    ] = 0.0
+    resume: Annotated[
+        bool,
+        option(
+            "--resume",
+            "Let another engine go on with a generation that an engine broke off, where that is possible; without it "
+            "the stream ends in an error.",
+        ),
+    ] = True
+    cb_failure_threshold: Annotated[
+        int,
+        option(
+            "--cb-failure-threshold",
+            "Failures that open an engine's circuit breaker: in a row, or in the window if nothing else was as often.",
+            ge=1,
+            le=1_000_000,
+        ),
+    ] = 10
+    cb_success_threshold: Annotated[
+        int,
+        option(
+            "--cb-success-threshold",
+            "Successes that close it again; so many requests at a time may try while it is half open.",
+            ge=1,
+            le=100,
+        ),
+    ] = 3
+    cb_timeout_duration_secs: Annotated[
+        float,
+        option("--cb-timeout-duration-secs", "Seconds an open circuit breaker lets nothing through.", gt=0, le=86400),
+    ] = 60.0
+    cb_window_duration_secs: Annotated[
+        float,
+        option("--cb-window-duration-secs", "Seconds after which a failure no longer counts.", gt=0, le=86400),
+    ] = 120.0
+    disable_circuit_breaker: Annotated[
+        bool, option("--disable-circuit-breaker", "Send requests also to engines that keep failing.")
+    ] = False
 
 
 class DisaggregationSettings(_Group, frozen=True):

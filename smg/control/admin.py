@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,7 +15,7 @@ from smg._version import __version__
 from smg.control import frames
 from smg.core.errors import GatewayError
 from smg.fleet.loads import LoadReport
-from smg.fleet.records import STATUS_NAMES
+from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
 
 log = logging.getLogger("smg.control")
@@ -60,7 +60,8 @@ class AdminServer:
                 await frames.write(writer, await self._answer(request))
         except frames.FrameError as error:
             log.warning("bad frame on the control socket", extra={"error": str(error)})
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
+            # Cancelled by ``close`` only.
             pass
         finally:
             self._connections.discard(task)
@@ -74,29 +75,30 @@ class AdminServer:
         try:
             return {"ok": True, "result": await handler(request)}
         except GatewayError as error:
-            return _error(error.code, error.message)
+            return _error(error.code, error.message, error.param)
         except Exception:
             log.exception("control operation broke", extra={"op": operation})
             return _error("internal_error", "the operation failed")
 
 
-def operations(registry: Registry, region: table.Region) -> dict[str, Handler]:
-    """The operations: ``ping``, ``list`` (workers and models), ``loads`` (of each worker)."""
+class Fleet(Protocol):
+    """The part of FleetControl that is asked here."""
+
+    registry: Registry
+
+    def describe(self, worker: WorkerRecord) -> dict[str, Any]: ...
+
+
+def operations(fleet: Fleet, region: table.Region) -> dict[str, Handler]:
+    """The operations that only look: ``ping``, ``list`` (workers and models), ``loads`` (of each worker)."""
+    registry = fleet.registry
 
     async def ping(_: dict[str, Any]) -> dict[str, Any]:
         return {"pid": os.getpid(), "version": __version__, "boot_id": region.boot_id}
 
     async def list_fleet(_: dict[str, Any]) -> dict[str, Any]:
         return {
-            "workers": [
-                {
-                    **msgspec.to_builtins(worker),
-                    "status": STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status),
-                    "in_flight": region.inflight(worker.slot)[0],
-                    "processed": region.worker_get(worker.slot, table.PROCESSED),
-                }
-                for worker in registry.workers
-            ],
+            "workers": [fleet.describe(worker) for worker in registry.workers],
             "models": [msgspec.to_builtins(model) for model in registry.models],
         }
 
@@ -145,5 +147,5 @@ def _load(report: LoadReport | None) -> dict[str, Any]:
     }
 
 
-def _error(code: str, message: str) -> dict[str, Any]:
-    return {"ok": False, "error": {"code": code, "message": message}}
+def _error(code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    return {"ok": False, "error": {"code": code, "message": message, "param": param}}

@@ -32,7 +32,9 @@ class ControlClient:
         if answer.get("ok"):
             return answer.get("result")
         failure = answer.get("error") or {}
-        raise GatewayError(str(failure.get("code", "internal_error")), str(failure.get("message", "")))
+        raise GatewayError(
+            str(failure.get("code", "internal_error")), str(failure.get("message", "")), param=failure.get("param")
+        )
 
     async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         with frames.address(self._path) as address:

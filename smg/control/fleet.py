@@ -3,23 +3,28 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from smg._native import region as table
 from smg.config.settings import Settings
+from smg.control.describe import Describer
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
 from smg.engines.driver import GrpcDriver
+from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
-from smg.fleet.sources import WorkerSource, WorkerSpec
+from smg.fleet.sources import ApiSource, WorkerSource, WorkerSpec
 from smg.fleet.tokenizers import Tokenizers
+from smg.telemetry.metrics import Metrics
 
 log = logging.getLogger("smg.control")
+
+PROCESS = 0  # control's row in the region
 
 _MAX_PROBES = 128
 # Changes that come together are published together.
@@ -38,7 +43,12 @@ class FleetControl:
     def __init__(self, settings: Settings, region: table.Region, sources: Sequence[WorkerSource]) -> None:
         self._settings = settings
         self._region = region
-        self._sources = list(sources)
+        self._breakers = CircuitBreakers(region, settings.routing, Metrics(region, PROCESS))
+        self.registry = Registry(region, self._breakers)
+        self._describer = Describer(self.registry, region, self._breakers)
+        created = (worker.spec for worker in self.registry.workers if worker.origin == ApiSource.name)
+        self._api = ApiSource(spec for spec in created if spec is not None)
+        self._sources = [*sources, self._api]
         self._wanted: dict[int, Sequence[WorkerSpec]] = {}
         self._monitors: dict[str, WorkerMonitor] = {}  # by worker id
         self._probing: dict[str, asyncio.Task[None]] = {}
@@ -46,7 +56,6 @@ class FleetControl:
         self._tasks: list[asyncio.Task[None]] = []
         self._thresholds = Thresholds.of(settings.fleet)
         self._probes = asyncio.Semaphore(_MAX_PROBES)
-        self.registry = Registry(region)
         cache = Path(settings.server.state_dir).expanduser() / "tokenizers"
         self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache)
 
@@ -77,32 +86,40 @@ class FleetControl:
         while True:
             try:
                 async for specs in source.watch():
-                    self._wanted[number] = specs
-                    self._reconcile()
+                    self._take(number, specs)
                 return
             except Exception:
                 log.exception("worker source broke", extra={"source": type(source).__name__})
                 await asyncio.sleep(_SOURCE_RETRY_SECS)
 
+    def _take(self, number: int, specs: Sequence[WorkerSpec]) -> None:
+        """What source ``number`` wants now."""
+        self._wanted[number] = specs
+        self._reconcile()
+
     def _reconcile(self) -> None:
         """Add what is wanted and missing; drain what nobody wants, once every source has spoken."""
-        wanted: dict[str, WorkerSpec] = {}
+        asked: dict[str, tuple[WorkerSpec, str]] = {}
         for number in sorted(self._wanted):
             for spec in self._wanted[number]:
-                wanted.setdefault(spec.url, spec)
-        for spec in wanted.values():
+                asked.setdefault(spec.url, (spec, self._sources[number].name))
+        refused = self.registry.refused
+        wanted = {url: source for url, source in asked.items() if url not in refused}
+        for spec, origin in wanted.values():
             try:
-                self._watch(spec)
+                self._watch(spec, origin)
             except (GatewayError, ValueError) as error:
                 log.error("worker cannot be added", extra={"worker": spec.url, "error": str(error)})
         if len(self._wanted) == len(self._sources):
+            # Who is asked for no more need not be refused either.
+            refused.intersection_update(asked)
             for worker in self.registry.workers:
                 if worker.url not in wanted and worker.id not in self._draining:
-                    self._draining[worker.id] = asyncio.create_task(self._drain(worker))
+                    self._begin_drain(worker)
 
-    def _watch(self, spec: WorkerSpec) -> None:
+    def _watch(self, spec: WorkerSpec, origin: str) -> None:
         """Have the worker in the registry and a monitor on it."""
-        worker = self.registry.add(spec.url, labels=spec.labels, priority=spec.priority, cost=spec.cost)
+        worker = self.registry.add(spec, origin)
         if worker.id in self._probing:
             return
         drain = self._draining.pop(worker.id, None)
@@ -118,30 +135,92 @@ class FleetControl:
             self._settings.fleet.health_check_timeout_secs,
             self._probes,
             self._tokenizers.want,
-            spec.runtime,
+            worker.wanted.runtime,
+            self._settings.fleet.load_monitor_interval,
         )
         self._monitors[worker.id] = monitor
         task = asyncio.create_task(monitor.run(), name=f"monitor of {worker.url}")
         task.add_done_callback(_report)
         self._probing[worker.id] = task
 
-    async def _drain(self, worker: WorkerRecord) -> None:
-        """Route nothing more to the worker, let what runs end (bounded), then forget it."""
+    def _begin_drain(self, worker: WorkerRecord) -> None:
+        """Route nothing more to the worker."""
         self.registry.set_status(worker.id, "draining")
-        task = self._probing.pop(worker.id, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        monitor = self._monitors.pop(worker.id, None)
-        if monitor is not None:
-            await monitor.close()
+        self._draining[worker.id] = asyncio.create_task(self._drain(worker))
+
+    async def _drain(self, worker: WorkerRecord) -> None:
+        """Let what runs on the worker end (bounded), then forget it."""
+        await self._stop_probing(worker)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.server.shutdown_grace_period_secs):
+            async with asyncio.timeout(self._settings.fleet.worker_drain_timeout_secs):
+                # A request worker that had just seen it ready counts within this time.
+                await asyncio.sleep(_DRAIN_INTERVAL)
                 while self._region.inflight(worker.slot)[0] > 0:  # noqa: ASYNC110 - other processes count there
                     await asyncio.sleep(_DRAIN_INTERVAL)
         self.registry.remove(worker.id)
         self._draining.pop(worker.id, None)
         log.info("worker has left", extra={"worker": worker.url})
+
+    async def _stop_probing(self, worker: WorkerRecord) -> None:
+        task = self._probing.pop(worker.id, None)
+        monitor = self._monitors.pop(worker.id, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if monitor is not None:
+            await monitor.close()
+
+    # -- what the admin API does
+
+    def create(self, spec: WorkerSpec) -> WorkerRecord:
+        """Want one more worker.
+
+        Raises:
+            GatewayError: ``worker_already_exists``, or ``overloaded`` when there is no room for it.
+        """
+        found = self.registry.by_url(spec.url)
+        if found is not None and found.status != "draining":
+            raise GatewayError("worker_already_exists", f"the worker '{found.id}' has this URL", param="url")
+        self.registry.refused.discard(spec.url)
+        if found is not None:
+            found.patch = {}
+        self._api.put(spec)
+        self._take(len(self._sources) - 1, self._api.specs)
+        worker = self.registry.by_url(spec.url)
+        if worker is None:
+            self._api.drop(spec.url)
+            raise GatewayError("overloaded", f"all {self._region.workers} worker slots are taken")
+        return worker
+
+    def change(self, worker: WorkerRecord, fields: Mapping[str, Any]) -> WorkerRecord:
+        """Change fields of what is wanted of ``worker``; another contract is probed for anew."""
+        before = worker.wanted
+        self.registry.patch(worker.id, fields)
+        if (before.runtime, before.models) != (worker.wanted.runtime, worker.wanted.models):
+            self._restart(worker)
+        return worker
+
+    def dismiss(self, worker: WorkerRecord) -> None:
+        """Want ``worker`` no more, whoever else does: it drains and leaves."""
+        self._api.drop(worker.url)
+        self.registry.refused.add(worker.url)
+        self.registry.dirty.set()
+        self._take(len(self._sources) - 1, self._api.specs)
+        if worker.id not in self._draining:
+            self._begin_drain(worker)
+
+    def describe(self, worker: WorkerRecord) -> dict[str, Any]:
+        """``worker`` as operators see it."""
+        monitor = self._monitors.get(worker.id)
+        return self._describer.worker(worker, None if monitor is None else monitor.probed)
+
+    def _restart(self, worker: WorkerRecord) -> None:
+        async def again() -> None:
+            await self._stop_probing(worker)
+            self._reconcile()
+
+        if worker.id in self._probing:
+            self._spawn(again())
 
     # -- what follows from it
 

@@ -16,13 +16,13 @@ from smg._native.region import Region
 from smg.config.settings import Settings
 from smg.control import frames
 from smg.control.admin import AdminServer, operations
-from smg.control.fleet import FleetControl
+from smg.control.fleet import PROCESS, FleetControl
+from smg.control.workers import worker_operations
+from smg.fleet.file_source import FileSource
 from smg.fleet.legs import LegSource
 from smg.fleet.sources import StaticSource, WorkerSource
 
 log = logging.getLogger("smg.control")
-
-PROCESS = 0  # control's row in the region
 
 
 def run(settings: Settings, region: Region, extra_urls: Sequence[str] = ()) -> None:
@@ -51,9 +51,12 @@ async def serve(
         LegSource(settings.disaggregation, settings.fleet.backend),
         StaticSource(extra_urls),
     ]
+    if settings.fleet.discovery_file is not None:
+        sources.append(FileSource(settings.fleet.discovery_file, settings.fleet.discovery_check_interval_secs))
     fleet = FleetControl(settings, region, sources)
     admin = AdminServer(
-        frames.socket_path(settings.server.state_dir, region.boot_id), operations(fleet.registry, region)
+        frames.socket_path(settings.server.state_dir, region.boot_id),
+        {**operations(fleet, region), **worker_operations(fleet)},
     )
     try:
         fleet.start()

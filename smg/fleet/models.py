@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from smg.engines.base import EngineInfo
-from smg.fleet.records import ModelRecord, WorkerRecord
+from smg.fleet.records import WILDCARD, ModelRecord, WorkerRecord
 
 
 def aliases(info: EngineInfo) -> list[str]:
@@ -36,11 +36,17 @@ def derive(
             if (info := infos.get(worker.id)) is not None:
                 found.append(info)
 
-    taken = set(told) | {"unknown"}
+    configured: dict[str, list[str]] = {}
+    for worker in workers:
+        for card in worker.wanted.models:
+            configured.setdefault(card.id, []).extend(card.aliases)
+
+    taken = set(told) | {WILDCARD}
     models = []
     for name, facts in told.items():
         record = _record(name, facts, previous.get(name), created)
         wanted = record.aliases if not facts else [alias for info in facts for alias in aliases(info)]
+        wanted = [*configured.get(name, ()), *wanted]
         record.aliases = [alias for alias in dict.fromkeys(wanted) if alias not in taken]
         taken.update(record.aliases)
         models.append(record)

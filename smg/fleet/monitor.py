@@ -24,16 +24,14 @@ from smg.fleet.registry import Registry
 
 log = logging.getLogger("smg.fleet")
 
-# Seconds between polls of an engine's load.
-_LOADS_INTERVAL = 2.0
-
 Identified = Callable[[str], None]
 
 
 class WorkerMonitor:
     """Probes one worker until its task is cancelled.
 
-    ``runtime`` is the configured contract or empty. ``probes`` bounds how many monitors probe at the same time;
+    ``runtime`` is the configured contract or empty, ``loads_interval`` the time between polls of its load, in seconds.
+    ``probed`` is the Unix time of the last probe's end. ``probes`` bounds how many monitors probe at the same time;
     ``on_identified`` is called with the model's id when an engine has told something new, or its model still has no
     tokenizer.
     """
@@ -48,6 +46,7 @@ class WorkerMonitor:
         probes: asyncio.Semaphore,
         on_identified: Identified,
         runtime: str = "",
+        loads_interval: float = 2.0,
     ) -> None:
         self.worker = worker
         self._registry = registry
@@ -56,6 +55,7 @@ class WorkerMonitor:
         self._probes = probes
         self._on_identified = on_identified
         self._interval = thresholds.interval
+        self._loads_interval = loads_interval
         # A worker that an earlier control process knew goes on with its status and contract, and proves itself again.
         self._health = Health(thresholds, clock.monotonic(), worker.status)
         self._runtime = runtime or worker.runtime
@@ -63,6 +63,7 @@ class WorkerMonitor:
         self._driver: GrpcDriver | None = None
         self._identified = False
         self._seen_failures = 0
+        self.probed: float | None = None
         self._nudge = asyncio.Event()
 
     @property
@@ -92,13 +93,14 @@ class WorkerMonitor:
             self._nudge.clear()
             async with self._probes:
                 await self._step()
+            self.probed = clock.wall()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._health.wait()):
                     await self._nudge.wait()
 
     async def _poll_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(_LOADS_INTERVAL)
+            await asyncio.sleep(self._loads_interval)
             if self._health.status == "ready" and self._driver is not None:
                 report = await loads.poll(self._region, self.worker, self._driver)
                 if report is not None:
@@ -148,10 +150,12 @@ class WorkerMonitor:
         self._identified = True
         news = self._registry.info(self.worker.id) != info
         self._registry.identify(self.worker.id, self._runtime, info)
-        model = self._registry.model(info.model_id)
-        # An engine that is unwell is identified again with every probe; its tokenizer is not to be fetched each time.
-        if news or model is None or not model.tokenizer_dir:
-            self._on_identified(info.model_id)
+        for name in self.worker.models:
+            model = self._registry.model(name)
+            # An engine that is unwell is identified again with every probe; its tokenizer is not to be fetched each
+            # time.
+            if news or model is None or not model.tokenizer_dir:
+                self._on_identified(name)
 
     async def _probe(self) -> bool:
         assert self._driver is not None

@@ -1,10 +1,11 @@
 """Records of the fleet, as control publishes them and request workers read them."""
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from smg.core.backends import BackendKind
+from smg.fleet.sources import WorkerSpec
 
 Status: TypeAlias = Literal["pending", "ready", "not_ready", "failed", "draining"]
 
@@ -12,6 +13,9 @@ Role: TypeAlias = Literal["regular", "prefill", "decode", "encode"]
 
 # Numbers of a status in the region's worker table (0 is a free slot).
 STATUS_CODES: dict[Status, int] = {"pending": 1, "ready": 2, "not_ready": 3, "failed": 4, "draining": 5}
+# The model of workers that serve whatever they are asked for (spec routing 4.1, 4.2).
+WILDCARD = "unknown"
+
 STATUS_NAMES: dict[int, Status] = {code: name for name, code in STATUS_CODES.items()}
 
 
@@ -22,6 +26,9 @@ class WorkerRecord(msgspec.Struct):
     published one; the region's table has the current one. ``models`` are the ids it serves, the first its own.
     ``features`` are what it can do (``smg.engines.capabilities``), None until it has told. ``role`` is the part of a
     generation it takes, as ``labels`` tell (``smg.fleet.roles``).
+
+    ``origin`` is the name of the source that wants it, ``spec`` what that says, and ``patch`` the fields of it that the
+    admin API has changed since; ``labels``, ``priority`` and ``cost`` are what comes of it all.
     """
 
     id: str
@@ -37,6 +44,15 @@ class WorkerRecord(msgspec.Struct):
     features: frozenset[str] | None = None
     priority: int = 50
     cost: float = 1.0
+    origin: str = ""
+    spec: WorkerSpec | None = None
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def wanted(self) -> WorkerSpec:
+        """The worker as it is wanted now."""
+        spec = self.spec if self.spec is not None else WorkerSpec(self.url)
+        return msgspec.convert({**msgspec.to_builtins(spec), **self.patch}, WorkerSpec) if self.patch else spec
 
 
 class ModelRecord(msgspec.Struct):
@@ -62,11 +78,15 @@ class ModelRecord(msgspec.Struct):
 
 
 class FleetSnapshot(msgspec.Struct):
-    """The registry at one moment; published as msgpack in the region."""
+    """The registry at one moment; published as msgpack in the region.
+
+    ``refused`` are URLs that an admin has removed while a source still wants them.
+    """
 
     version: int = 0
     workers: list[WorkerRecord] = msgspec.field(default_factory=list)
     models: list[ModelRecord] = msgspec.field(default_factory=list)
+    refused: list[str] = msgspec.field(default_factory=list)
 
     def model(self, name: str) -> ModelRecord | None:
         """Find a model by id or alias."""

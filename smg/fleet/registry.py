@@ -6,6 +6,8 @@ and their counters notice nothing.
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -15,10 +17,20 @@ from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import offered
 from smg.engines.table import adapter
+from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.loads import LoadReport
 from smg.fleet.models import derive
-from smg.fleet.records import STATUS_CODES, STATUS_NAMES, FleetSnapshot, ModelRecord, Status, WorkerRecord
+from smg.fleet.records import (
+    STATUS_CODES,
+    STATUS_NAMES,
+    WILDCARD,
+    FleetSnapshot,
+    ModelRecord,
+    Status,
+    WorkerRecord,
+)
 from smg.fleet.roles import role_of
+from smg.fleet.sources import WorkerSpec
 
 log = logging.getLogger("smg.fleet")
 
@@ -26,17 +38,21 @@ EXACT = 1  # plane of the prefix index
 
 
 class Registry:
-    """Workers and models. ``dirty`` is set when the published snapshot is behind; ``publish`` clears it."""
+    """Workers and models. ``dirty`` is set when the published snapshot is behind; ``publish`` clears it.
 
-    def __init__(self, region: table.Region) -> None:
+    ``refused`` are URLs that an admin has removed. ``breakers`` are closed again for workers that come back.
+    """
+
+    def __init__(self, region: table.Region, breakers: CircuitBreakers | None = None) -> None:
         self._region = region
+        self._breakers = breakers
         self._infos: dict[str, EngineInfo] = {}
         self._loads: dict[str, LoadReport] = {}
-        self._configured: dict[str, dict[str, str]] = {}
         self.dirty = asyncio.Event()
         snapshot = _published(region)
         self._workers = {worker.id: worker for worker in snapshot.workers}
         self._models = {model.id: model for model in snapshot.models}
+        self.refused = set(snapshot.refused)
         self._take_over_index()
         for worker in self._workers.values():
             worker.status = STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status)
@@ -73,30 +89,39 @@ class Registry:
         else:
             self._loads[worker_id] = report
 
-    def add(
-        self, url: str, *, labels: dict[str, str] | None = None, priority: int = 50, cost: float = 1.0
-    ) -> WorkerRecord:
-        """Add a worker as ``pending``, or return the one that has this URL already.
+    def add(self, spec: WorkerSpec, origin: str = "flags") -> WorkerRecord:
+        """Add a worker as ``pending``, or let the one at this URL be as ``spec`` says.
 
         Raises:
             GatewayError: ``overloaded`` when all slots of the region are taken.
         """
-        found = self.by_url(url)
+        found = self.by_url(spec.url)
         if found is not None:
-            self._configured[found.id] = labels or {}
+            if (found.spec, found.origin) != (spec, origin):
+                found.spec, found.origin = spec, origin
+                self._configure(found)
             return found
         slot = self._free_slot()
-        worker = WorkerRecord(
-            id=str(ids.uuid7()), slot=slot, url=url, labels=labels or {}, priority=priority, cost=cost
-        )
-        worker.role = role_of(worker.labels)
-        self._configured[worker.id] = labels or {}
+        worker = WorkerRecord(id=str(ids.uuid7()), slot=slot, url=spec.url, origin=origin, spec=spec)
         self._region.worker_reset(slot)
         if self._region.index is not None:
             self._region.index.admit(slot)
         self._region.worker_set(slot, table.STATUS, STATUS_CODES["pending"])
         self._workers[worker.id] = worker
-        self.dirty.set()
+        self._configure(worker)
+        return worker
+
+    def patch(self, id: str, fields: Mapping[str, Any]) -> WorkerRecord:
+        """Change fields of a worker's spec; everything else about it stays as it is.
+
+        Raises:
+            GatewayError: ``worker_not_found``.
+        """
+        worker = self._workers.get(id)
+        if worker is None:
+            raise GatewayError("worker_not_found", f"there is no worker '{id}'")
+        worker.patch = {**worker.patch, **fields}
+        self._configure(worker)
         return worker
 
     def remove(self, id: str) -> None:
@@ -106,7 +131,6 @@ class Registry:
             return
         self._infos.pop(id, None)
         self._loads.pop(id, None)
-        self._configured.pop(id, None)
         self._derive()
         self.publish()
         if self._region.index is not None:
@@ -125,13 +149,7 @@ class Registry:
         worker.features = offered(adapter(runtime).capabilities, info)
         self._infos[id] = info
         worker.runtime = runtime
-        worker.models = [info.model_id] if info.model_id else []
-        worker.labels = {**info.labels, **self._configured.get(id, {})}
-        worker.role = role_of(worker.labels)
-        if worker.role in ("prefill", "decode") and "disaggregation" not in worker.features:
-            log.error("engines of this contract cannot be paired", extra={"worker": worker.url, "runtime": runtime})
-        self._derive()
-        self.dirty.set()
+        self._configure(worker)
 
     def set_status(self, id: str, status: Status, reason: str = "") -> None:
         """Change a worker's status: in the worker table at once, in the snapshot with the next publication."""
@@ -139,6 +157,9 @@ class Registry:
         if (worker.status, worker.reason) == (status, reason):
             return
         level = logging.WARNING if status in ("not_ready", "failed") else logging.INFO
+        if status == "ready" != worker.status and self._breakers is not None:
+            # It was away and has passed a thorough probe: what happened before is no longer about it.
+            self._breakers.reset(worker)
         if worker.status != status:
             log.log(level, "worker is %s", status, extra={"worker": worker.url, "reason": reason})
         worker.status = status
@@ -159,7 +180,12 @@ class Registry:
     def publish(self) -> None:
         """Write the snapshot to the region. One that does not fit is logged, and the last one stays in force."""
         self.dirty.clear()
-        snapshot = FleetSnapshot(version=self._region.snapshot_version() + 1, workers=self.workers, models=self.models)
+        snapshot = FleetSnapshot(
+            version=self._region.snapshot_version() + 1,
+            workers=self.workers,
+            models=self.models,
+            refused=sorted(self.refused),
+        )
         try:
             self._region.publish(msgspec.msgpack.encode(snapshot))
         except ValueError as error:
@@ -180,6 +206,24 @@ class Registry:
                 index.renew(slot)
             elif index.ticket(slot) or index.ticket(slot, EXACT):
                 index.dismiss(slot)
+
+    def _configure(self, worker: WorkerRecord) -> None:
+        """Make the record what spec, patch and engine say together."""
+        spec, info = worker.wanted, self._infos.get(worker.id)
+        worker.priority, worker.cost = spec.priority, spec.cost
+        worker.labels = {**(worker.labels if info is None else info.labels), **spec.labels}
+        if spec.models:
+            worker.models = [card.id for card in spec.models]
+        elif info is not None:
+            worker.models = [spec.labels.get("served_model_name") or info.model_id or WILDCARD]
+        worker.role = role_of(worker.labels)
+        unable = worker.features is not None and "disaggregation" not in worker.features
+        if worker.role in ("prefill", "decode") and unable:
+            log.error(
+                "engines of this contract cannot be paired", extra={"worker": worker.url, "runtime": worker.runtime}
+            )
+        self._derive()
+        self.dirty.set()
 
     def _derive(self) -> None:
         self._models = {model.id: model for model in derive(self.workers, self._infos, self._models, clock.created)}

@@ -53,6 +53,8 @@ class Choice:
         self.spec_draft_tokens = 0
         self.text = ""
         self.ids: list[int] = []
+        # What engines have counted that broke off before the present one.
+        self._earlier = (0, 0, 0)
         self._chain = chain
         self._stops = stops
         self._rows = rows
@@ -82,6 +84,16 @@ class Choice:
     def runs_on(self) -> bool:
         """True when the choice is over but the engine goes on with it, not knowing what stopped it."""
         return self.over and not self.ended and (self._unknown_stop or self.overrun)
+
+    @property
+    def taken(self) -> Sequence[int]:
+        """All ids the choice has taken so far, while it runs."""
+        assert self._row is not None
+        return self._table.ids(self._row)
+
+    def moved(self) -> None:
+        """Another engine goes on, and its counts begin at zero."""
+        self._earlier = (self.reasoning_tokens, self.spec_accepted_tokens, self.spec_draft_tokens)
 
     def direct(self, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
         """Send the text straight to ``sink``; from now on events only tell of the end."""
@@ -113,9 +125,10 @@ class Choice:
         Raises:
             GatewayError: ``worker_stream_failed`` when the engine gave the choice up.
         """
-        self.reasoning_tokens = max(self.reasoning_tokens, batch.reasoning_tokens)
-        self.spec_accepted_tokens = max(self.spec_accepted_tokens, batch.spec_accepted_tokens)
-        self.spec_draft_tokens = max(self.spec_draft_tokens, batch.spec_draft_tokens)
+        reasoning, accepted, draft = self._earlier
+        self.reasoning_tokens = max(self.reasoning_tokens, reasoning + batch.reasoning_tokens)
+        self.spec_accepted_tokens = max(self.spec_accepted_tokens, accepted + batch.spec_accepted_tokens)
+        self.spec_draft_tokens = max(self.spec_draft_tokens, draft + batch.spec_draft_tokens)
         if self.over:
             self.overrun = self.overrun or (bool(batch.ids) and batch.finish is None)
         elif (batch.ids or batch.logprobs) and not self._silent:

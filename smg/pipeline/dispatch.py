@@ -15,6 +15,7 @@ from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.pairs import PairOpener
 from smg.pipeline.services import Services
+from smg.pipeline.silence import silent
 from smg.routing.fleet_router import outcome_of
 from smg.routing.pairing import PartnerFailed
 from smg.routing.retry import Attempts
@@ -39,6 +40,7 @@ class Dispatcher:
         self._ctx = ctx
         self._interrupt = interrupt
         self._facts = facts
+        self._attempts = Attempts(services.settings.routing, ctx, services.budget)
 
     async def run(self, query: Query, engine_request: EngineRequests) -> Running:
         """Try workers until one has delivered. ``engine_request(attempt)`` makes each attempt's own request.
@@ -46,32 +48,58 @@ class Dispatcher:
         Raises:
             GatewayError: the last attempt's error, or ``no_available_workers``.
         """
-        router = self._services.router
-        attempts = Attempts(self._services.settings.routing, self._ctx)
+        self._services.budget.request()
+        try:
+            return await self._until_one_delivers(query, engine_request)
+        except GatewayError:
+            if self._attempts.number > 1:
+                self._facts.exhausted()
+            raise
 
-        def available(tried: frozenset[str]) -> bool:
-            return router.available(replace(query, tried=tried))
+    async def resume(self, error: GatewayError, lease: Lease, query: Query, engine_request: EngineRequests) -> Running:
+        """Go on with the rest of what ``lease``'s worker broke off with ``error``, on another one.
 
+        Raises:
+            GatewayError: ``error`` when there is no other worker, or as ``run``. The lease is released in any case.
+        """
+        self._services.router.release(lease, outcome_of(error))
+        self._attempts.broke(error, lease.worker.id, self._available(query))
+        return await self._until_one_delivers(query, engine_request)
+
+    async def _until_one_delivers(self, query: Query, engine_request: EngineRequests) -> Running:
+        router, attempts = self._services.router, self._attempts
         while True:
-            lease = router.select(replace(query, tried=attempts.tried))
+            worker = ""
             try:
-                self._facts.selected(lease, attempts.number)
-                return await self._attempt(lease, engine_request(attempts.number))
+                lease = router.select(replace(query, tried=attempts.tried))
             except GatewayError as error:
-                router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                failed = error.worker if isinstance(error, PartnerFailed) else lease.worker.id
-                if lease.prefill is not None and error.worker_fault and failed == lease.worker.id:
-                    self._facts.leg_failed("decode", error.code)
-                wait = attempts.failed(error, failed, available)
-                self._facts.retried(error.code)
-            except BaseException:
-                router.release(lease, "cancelled")
-                raise
+                cause, wait = error, attempts.refused(error, lambda: router.patience(query))
+            else:
+                try:
+                    self._facts.selected(lease, attempts.number)
+                    return await self._attempt(lease, engine_request(attempts.number))
+                except GatewayError as error:
+                    router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
+                    worker = error.worker if isinstance(error, PartnerFailed) else lease.worker.id
+                    if lease.prefill is not None and error.worker_fault and worker == lease.worker.id:
+                        self._facts.leg_failed("decode", error.code)
+                    wait = attempts.failed(error, worker, self._available(query), lambda: router.patience(query))
+                    cause = error
+                except BaseException:
+                    router.release(lease, "cancelled")
+                    raise
+            self._facts.retried(cause, worker, attempts.number, wait)
             if wait:
                 await self._interrupt.run(asyncio.sleep(wait))
 
+    def _available(self, query: Query) -> Callable[[frozenset[str]], bool]:
+        return lambda tried: self._services.router.available(replace(query, tried=tried))
+
     async def _attempt(self, lease: Lease, request: EngineRequest) -> Running:
         source = await self._interrupt.run(self._open(lease, request))
+        watch = self._services.silences.watch(lease.worker, self._interrupt, lambda: 0)
+        patience = self._services.settings.routing.first_token_timeout_secs
+        timer = asyncio.get_running_loop().call_later(patience, self._interrupt.fail, silent()) if patience else None
         try:
             first = await self._first(source)
         except BaseException as error:
@@ -83,6 +111,10 @@ class Dispatcher:
             # Shielded: the engine must hear of it also when this task is cancelled once more.
             await asyncio.shield(source.cancel(why))
             raise
+        finally:
+            self._services.silences.forget(watch)
+            if timer is not None:
+                timer.cancel()
         self._services.router.commit(lease)
         return Running(lease, source, first)
 

@@ -122,12 +122,16 @@ class Embedding:
 
     async def _attempts(self, interrupt: Interrupt, number: int, ids: list[int], hints: Hints) -> EmbedResult:
         router = self._services.router
-        attempts = Attempts(self._services.settings.routing, self._ctx)
+        attempts = Attempts(self._services.settings.routing, self._ctx, self._services.budget)
         query = Query(self.model.id, ids, hints=hints, tokens=len(ids), needs=frozenset({"embed"}))
 
         def available(tried: frozenset[str]) -> bool:
             return router.available(replace(query, tried=tried))
 
+        def patience() -> float | None:
+            return router.patience(query)
+
+        self._services.budget.request()
         while True:
             lease = router.select(replace(query, tried=attempts.tried))
             try:
@@ -140,8 +144,8 @@ class Embedding:
                 return result
             except GatewayError as error:
                 router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                wait = attempts.failed(error, lease.worker.id, available)
-                self._facts.retried(error.code)
+                wait = attempts.failed(error, lease.worker.id, available, patience)
+                self._facts.retried(error, lease.worker.id, attempts.number, wait)
             except BaseException:
                 router.release(lease, "cancelled")
                 raise

@@ -13,6 +13,7 @@ from smg.core.backends import Bootstrap
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engines.media import MediaItem
+from smg.fleet.breaker import Outcome
 from smg.fleet.roles import meeting_point
 from smg.pipeline.services import Services
 from smg.routing.fleet_router import outcome_of
@@ -67,7 +68,7 @@ class EncodeJobs:
             task.cancel()
 
     async def _encode(self, lease: Lease, request_id: str, item: MediaItem, room: int) -> None:
-        outcome = "cancelled"
+        outcome: Outcome = "cancelled"
         try:
             await self._services.drivers.get(lease.worker).encode(self._ctx, request_id, item, room)
             outcome = "ok"

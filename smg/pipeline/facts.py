@@ -4,6 +4,7 @@ import logging
 
 from smg.core import clock
 from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
 from smg.core.events import Usage
 from smg.routing.needs import warning
 from smg.routing.router import Lease
@@ -15,8 +16,8 @@ log = logging.getLogger("smg.pipeline")
 class Facts:
     """Counts one generation.
 
-    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts``, ``warning``, ``invalid`` and ``error``. Of a
-    pair ``worker`` is the one that decodes, and ``prefill`` and ``prefill_reason`` tell of the other.
+    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts``, ``warning``, ``invalid``, ``resumed`` and
+    ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill`` and ``prefill_reason`` tell of the other.
     """
 
     def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
@@ -66,9 +67,29 @@ class Facts:
             notes["warning"] = warning(lacks)
         self._metrics.worker_selection_total.inc(lease.worker.id, self._model, lease.policy)
 
-    def retried(self, code: str) -> None:
-        """An attempt failed with ``code`` and another follows."""
-        self._metrics.worker_retries_total.inc(self._ctx.endpoint, code)
+    def retried(self, error: GatewayError, worker: str, attempt: int, wait: float) -> None:
+        """An attempt failed on ``worker`` (empty: there was none to ask); number ``attempt`` follows in ``wait`` s."""
+        self._metrics.worker_retries_total.inc(self._ctx.endpoint, error.code)
+        if wait:
+            self._metrics.worker_retry_backoff_seconds.observe(wait, str(attempt))
+        self._log("attempt failed, trying again", error, worker, attempt=attempt, wait=round(wait, 3))
+
+    def exhausted(self) -> None:
+        """The last of several attempts has failed."""
+        self._metrics.worker_retries_exhausted_total.inc(self._ctx.endpoint)
+
+    def resumed(self, error: GatewayError, worker: str, tokens: int, *, well: bool) -> None:
+        """``worker`` broke off after ``tokens`` tokens; another one has taken over, or (not ``well``) none could."""
+        notes = self._ctx.notes
+        if well:
+            notes["resumed"] = str(int(notes.get("resumed", "0")) + 1)
+        self._metrics.worker_resumes_total.inc(self._ctx.endpoint, "resumed" if well else "failed")
+        text = "generation goes on elsewhere" if well else "generation cannot go on elsewhere"
+        self._log(text, error, worker, tokens=tokens, now=notes.get("worker", ""))
+
+    def _log(self, text: str, error: GatewayError, worker: str, **more: object) -> None:
+        facts = {"worker": worker, "code": error.code, "error": error.detail}
+        log.warning(text, extra={**facts, **more})
 
     def first_token(self) -> None:
         """The first batch has arrived."""

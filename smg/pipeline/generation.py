@@ -9,38 +9,37 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Protocol
 
-import msgspec
 from msgspec.structs import replace
 
-from smg.core.backends import EngineRequest, RowSource
+from smg.core.backends import RowSource
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Failure, Usage
-from smg.core.ids import dispatch_id
-from smg.core.request import GenerationRequest, Limits
+from smg.core.request import GenerationRequest
 from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
-from smg.fleet.records import ModelRecord
+from smg.fleet.breaker import Outcome
+from smg.fleet.records import WILDCARD
 from smg.pipeline.choice import Choice
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.limits import fit, must_generate, refuse_media, with_defaults
+from smg.pipeline.limits import fit, must_generate, refuse_media
 from smg.pipeline.loading import loaded
+from smg.pipeline.plan import Plan
 from smg.pipeline.prompt import PromptReport
-from smg.pipeline.reading import Reading, read
+from smg.pipeline.reading import read
+from smg.pipeline.resume import left, may_follow, may_resume, rest, rest_query
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
-from smg.pipeline.stops import Stops, share_out
+from smg.pipeline.silence import Watch as Silence
+from smg.pipeline.stops import share_out
 from smg.pipeline.watch import Watch, watch
-from smg.routing import needs
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
 from smg.routing.models import resolve
-from smg.routing.router import Query
 from smg.text.infill import infill
-from smg.text.prepare import Prepared, prepare
-from smg.text.registry import TextModel
+from smg.text.prepare import prepare
 
 
 class Templates(Protocol):
@@ -49,18 +48,6 @@ class Templates(Protocol):
     counter: Counter
 
     def template(self, choice: int) -> ByteTemplate | None: ...
-
-
-class _Plan(msgspec.Struct):
-    """What is known of a request before a worker is looked for."""
-
-    model: ModelRecord
-    text: TextModel
-    decoder: Decoder
-    prepared: Prepared
-    limits: Limits
-    stops: Stops
-    reading: Reading
 
 
 class Generation:
@@ -78,31 +65,37 @@ class Generation:
         self._first = first
         self._facts = Facts(services.metrics, ctx, streaming=request.stream)
         self._interrupt = Interrupt(ctx)
-        self._plan: _Plan | None = None
+        self._plan: Plan | None = None
         self._prompt = PromptReport() if request.logprobs is not None and request.logprobs.prompt else None
         self._admitted: AdmissionLease | None = None
+        self._dispatcher: Dispatcher | None = None
         self._running: Running | None = None
+        self._silence: Silence | None = None
+        self._pulls = 0
         self._choices: list[Choice] = []
         self._watch: Watch | None = None
         self._cached = 0
+        self._moved = False
+        self._fed = False
         self._weights = ""
         self._events: list[Event] = []
         self._direct = False
         self._source_over = False
         self._done = False
         self._closed = False
-        self._outcome = "ok"
+        self._outcome: Outcome = "ok"
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def _known(self) -> _Plan:
+    def _known(self) -> Plan:
         assert self._plan is not None, "prepare() comes first"
         return self._plan
 
     @property
     def model(self) -> str:
-        """Canonical id of the model, known after ``prepare``."""
-        return self._known.model.id
+        """Canonical id of the model, known after ``prepare``; as asked for where any name does."""
+        model = self._known.model.id
+        return self._request.model if model == WILDCARD else model
 
     @property
     def done(self) -> bool:
@@ -162,7 +155,7 @@ class Generation:
         reading = read(self._services, model, text, request, prepared)
         if reading.output.ignored:
             self._facts.ignored(reading.output.ignored)
-        self._plan = _Plan(model, text, decoder, prepared, limits, stops, reading)
+        self._plan = Plan(model, text, decoder, prepared, limits, stops, reading)
         self.usage = Usage(prompt_tokens=len(prepared.ids))
 
     async def _admit(self) -> None:
@@ -170,47 +163,20 @@ class Generation:
 
     async def _dispatch(self) -> None:
         request, plan = self._request, self._known
-        ids, output = plan.prepared.ids, plan.reading.output
-
-        def engine_request(attempt: int) -> EngineRequest:
-            return EngineRequest(
-                id=dispatch_id(self._ctx.request_id, attempt),
-                ids=ids,
-                sampling=with_defaults(plan.model, request.sampling),
-                # Engines generate at least one token.
-                limits=plan.limits if plan.limits.max_tokens != 0 else Limits(1),
-                stop_ids=plan.stops.engine_ids,
-                ignore_eos=request.stop.ignore_eos,
-                n=request.n,
-                logprobs=request.logprobs,
-                constraint=output.constraint,
-                dp_rank=request.hints.dp_rank,
-                lora=request.lora,
-                require_reasoning=output.require_reasoning,
-                from_first_token=output.from_first_token,
-                vocab_size=plan.model.vocab_size,
-                trace=self._ctx.trace.header() if self._ctx.trace else None,
-            )
-
-        query = Query(
-            plan.model.id,
-            ids,
-            hints=request.hints,
-            tokens=len(ids),
-            needs=needs.required(request, output.constraint),
-            wishes=needs.wished(request),
+        self._dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
+        self._running = await self._dispatcher.run(
+            plan.query(request), lambda attempt: plan.engine_request(self._ctx, request, attempt)
         )
-        dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
-        self._running = await dispatcher.run(query, engine_request)
         self._facts.first_token()
         self._open(plan)
+        self._silence = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
         if not request.stream:
             self._let_feed()
         # Some dialects begin an answer with the prompt's counts.
         self._cached = max((batch.cached_tokens for batch in self._running.first), default=0)
         self._count()
 
-    def _open(self, plan: _Plan) -> None:
+    def _open(self, plan: Plan) -> None:
         """Open the rows and parsers of all choices."""
         request, prepared = self._request, plan.prepared
         self._watch = watch(self._services, plan.reading, self._facts)
@@ -259,6 +225,7 @@ class Generation:
     def _let_feed(self) -> None:
         """Let the source feed the rows by itself, if it can, where nobody waits for their text in between."""
         assert self._running is not None
+        self._fed = True
         rows = [choice.row for choice in self._choices if choice.row is not None]
         if len(rows) == len(self._choices) and isinstance(self._running.source, RowSource):
             self._running.source.feed_rows(self._services.table, rows)
@@ -275,7 +242,9 @@ class Generation:
             batches = await self._pull(self._running)
             self._feed(batches)
         except GatewayError as error:
-            self._broken(error)
+            failure = await self._resume(error)
+            if failure is not None:
+                self._broken(failure)
         events, self._events = self._events, []
         return events
 
@@ -283,24 +252,75 @@ class Generation:
         if running.first:
             batches, running.first = running.first, []
             return batches
+        self._pulls += 1
         try:
             return await self._interrupt.run(running.source.next())
         except GatewayError:
             # A source that failed by itself is over: there is nothing left to abort.
-            self._source_over = not self._ctx.cancel
+            self._source_over = not self._ctx.cancel and not self._interrupt.failed
             raise
+
+    def _progress(self) -> int:
+        """Changes with everything that comes from the engine."""
+        return self._pulls + sum(len(choice.taken) for choice in self._choices if choice.row is not None)
+
+    async def _resume(self, error: GatewayError) -> GatewayError | None:
+        """Let another worker go on where this one broke off with ``error``; returns what to tell if none does."""
+        assert self._running is not None
+        request, choices = self._request, self._choices
+        bound = self._known.reading.output.constraint
+        possible = self._services.settings.routing.resume and may_resume(request, bound) and may_follow(error)
+        if not possible or self._ctx.cancel or any(choice.over for choice in choices):
+            return error
+        taken, died = list(choices[0].taken), self._running
+        self._unwatch()
+        if not self._source_over:
+            await asyncio.shield(died.source.cancel("error"))
+            self._source_over = True
+        if not left(self._known.limits, taken):
+            self._outcome = outcome_of(error)
+            choices[0].end("length")
+            self._settle()
+            return None
+        try:
+            self._running = await self._dispatch_rest(error, died, taken)
+        except GatewayError as second:
+            self._facts.resumed(error, died.lease.worker.id, len(taken), well=False)
+            return second if self._ctx.cancel else error
+        self._facts.resumed(error, died.lease.worker.id, len(taken), well=True)
+        self._silence = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
+        self._source_over = False
+        self._moved = True
+        choices[0].moved()
+        if self._fed:
+            self._let_feed()
+        return None
+
+    async def _dispatch_rest(self, error: GatewayError, died: Running, taken: list[int]) -> Running:
+        """Begin the rest of the generation, after the ids ``taken``, elsewhere. Raises GatewayError."""
+        assert self._dispatcher is not None
+        plan, request = self._known, self._request
+        query = rest_query(plan.query(request), request.sampling, taken)
+        return await self._dispatcher.resume(
+            error, died.lease, query, lambda attempt: rest(plan.engine_request(self._ctx, request, attempt), taken)
+        )
 
     def _feed(self, batches: list[TokenBatch]) -> None:
         for batch in batches:
             if not 0 <= batch.index < len(self._choices):
                 raise GatewayError("worker_stream_failed", "the engine sent an unknown choice", worker_fault=True)
-            self._cached = max(self._cached, batch.cached_tokens)
+            if not self._moved:
+                self._cached = max(self._cached, batch.cached_tokens)
             self._weights = batch.weight_version or self._weights
             self._feed_choice(self._choices[batch.index], batch)
         if not batches:
             # The source vouches for the end: what it has not closed has stopped by itself (field case OA-02).
             for choice in self._choices:
                 choice.end("stop")
+        self._settle()
+
+    def _settle(self) -> None:
+        """Finish the choices that are over, and say how far the whole is."""
         # After all text of the pull, so that direct and tapped streams have the same order.
         for choice in self._choices:
             finished = choice.finish()
@@ -369,6 +389,7 @@ class Generation:
         self._done = True
         if self._timer is not None:
             self._timer.cancel()
+        self._unwatch()
         self._interrupt.close()
         for choice in self._choices:
             choice.close()
@@ -387,6 +408,11 @@ class Generation:
             self._facts.aborted(why)
             # Shielded: the abort must reach the engine also when the task that closes is itself cancelled.
             await asyncio.shield(self._running.source.cancel(why))
+
+    def _unwatch(self) -> None:
+        if self._silence is not None:
+            self._services.silences.forget(self._silence)
+            self._silence = None
 
     def _arm(self) -> None:
         remaining = self._ctx.remaining()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
 from smg.engines.source import cancelled_error
 
 T = TypeVar("T")
@@ -14,6 +15,8 @@ T = TypeVar("T")
 class Interrupt:
     """Runs one await at a time so that ``ctx.cancel`` ends it, as ``asyncio.timeout`` would, but without a timer each.
 
+    ``failed`` tells whether the last one was ended by ``fail``.
+
     Cancellation of the task by others passes through untouched.
     """
 
@@ -21,6 +24,8 @@ class Interrupt:
         self._ctx = ctx
         self._task: asyncio.Task[object] | None = None
         self._hit = False
+        self._error: GatewayError | None = None
+        self.failed = False
         self._remove = ctx.cancel.on_cancel(self._on_cancel)
 
     async def run(self, awaitable: Awaitable[T]) -> T:
@@ -33,6 +38,7 @@ class Interrupt:
         assert task is not None
         pending = task.cancelling()
         self._task = task
+        self.failed = False
         try:
             result = await awaitable
             if self._hit:
@@ -44,11 +50,24 @@ class Interrupt:
             return result
         except asyncio.CancelledError:
             if self._hit and task.uncancel() <= pending:
-                raise cancelled_error(self._ctx.cancel.reason or "") from None
+                self.failed = self._error is not None
+                raise self._error or cancelled_error(self._ctx.cancel.reason or "") from None
             raise
         finally:
             self._task = None
             self._hit = False
+            self._error = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an await runs."""
+        return self._task is not None
+
+    def fail(self, error: GatewayError) -> None:
+        """End the await that runs, if any, with ``error``."""
+        if self._task is not None and not self._hit:
+            self._error = error
+            self._on_cancel("")
 
     def close(self) -> None:
         """Stop listening. Idempotent."""

@@ -1,7 +1,7 @@
 """What a request worker process works with, made once after the fork."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,15 +10,18 @@ from smg.config.settings import Settings
 from smg.core.stream import StreamTable
 from smg.engines.pool import DriverPool
 from smg.engines.transport.table import TRANSPORTS
+from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
 from smg.parsing.choose import named
 from smg.pipeline.debug import DebugWindow
+from smg.pipeline.silence import Silences
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.handoff import Rooms
 from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
+from smg.routing.retry import RetryBudget
 from smg.telemetry.metrics import Metrics
 from smg.text.cache_metrics import CacheMetrics
 from smg.text.registry import TextRegistry
@@ -53,6 +56,11 @@ class Services:
     control: Control | None = None
     draining: bool = False
     debug: DebugWindow | None = None
+    budget: RetryBudget = field(default_factory=RetryBudget)
+    silences: Silences = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.silences = Silences(self.view, self.settings.routing.idle_timeout_secs)
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
@@ -62,13 +70,15 @@ class Services:
         self.drivers.retain(snapshot.workers)
 
     async def watch(self) -> None:
-        """Follow new snapshots also while no request comes, and show what the tokenizers' caches do.
+        """Follow new snapshots also while no request comes, end waits for engines that hang, and show what the
+        tokenizers' caches do.
 
         The server runs it as a task of each worker process.
         """
         caches = CacheMetrics(self.metrics)
         while True:
             self.view.snapshot()
+            self.silences.check()
             caches.publish({name: encoder.stats() for name, encoder in self.texts.encoders().items()})
             await asyncio.sleep(WATCH_SECS)
 
@@ -120,7 +130,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         region=region,
         process=process,
         view=view,
-        router=FleetRouter(view, region, process, policy, legs),
+        router=FleetRouter(view, region, process, policy, legs, CircuitBreakers(region, settings.routing, metrics)),
         admission=Admission(settings.admission, region, process, metrics),
         texts=TextRegistry(settings.model, settings.tokenizer_cache),
         drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),
@@ -128,6 +138,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         metrics=metrics,
         debug=_debug(settings, process),
         rooms=Rooms(region),
+        budget=RetryBudget(settings.routing.retry_budget_ratio),
     )
     view.on_change(services.follow)
     return services

@@ -11,17 +11,20 @@ from smg._native.placement import Placement
 from smg._native.region import Region
 from smg.fleet.records import WorkerRecord
 from smg.routing import needs
+from smg.routing.tiers import Tiers
 
 
 class Candidates(Sequence[WorkerRecord]):
     """The workers that were ready at the last ``look``, in the order of the fleet's snapshot.
 
-    ``everyone`` are all workers of the model, ready or not; ``placement`` is the native side of the same.
+    ``everyone`` are all workers of the model, ready or not; ``placement`` is the native side of the same, ``tiers`` who
+    comes before whom.
     """
 
     def __init__(self, everyone: Sequence[WorkerRecord], region: Region) -> None:
         self.everyone = tuple(everyone)
         self.placement = Placement(region, [worker.slot for worker in everyone])
+        self.tiers = Tiers(self.everyone)
         self._lacking: dict[frozenset[str], tuple[str, ...]] = {}
         self._numbers = {worker.id: number for number, worker in enumerate(everyone)}
 

@@ -9,10 +9,14 @@ import random
 from collections.abc import Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from smg._native.region import FAILURES, LAST_OK, PROCESSED, Region
+from smg.config.settings import RoutingSettings
 from smg.core import clock
 from smg.core.errors import GatewayError
 from smg.fleet import roles
+from smg.fleet.breaker import CircuitBreakers, Outcome
 from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
 from smg.routing.candidates import Candidates
@@ -32,11 +36,25 @@ class Fleet(Protocol):
     def status(self, worker: WorkerRecord) -> Status | None: ...
 
 
+class _NoPermit(Exception):
+    """The circuit breaker of ``worker`` lets nobody through for now."""
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(worker)
+        self.worker = worker
+
+
 class FleetRouter:
     """Implements ``routing.router.Router`` for one request process."""
 
     def __init__(
-        self, fleet: Fleet, region: Region, process: int, policy: Policy, legs: Mapping[str, Policy] | None = None
+        self,
+        fleet: Fleet,
+        region: Region,
+        process: int,
+        policy: Policy,
+        legs: Mapping[str, Policy] | None = None,
+        breakers: CircuitBreakers | None = None,
     ) -> None:
         self._fleet = fleet
         self._region = region
@@ -44,6 +62,7 @@ class FleetRouter:
         self._policy = policy
         self._legs = legs or {}
         self._draw = random.Random()
+        self.breakers = CircuitBreakers(region, RoutingSettings()) if breakers is None else breakers
         self._snapshot: FleetSnapshot | None = None
         self._pools: dict[str, Pools] = {}
 
@@ -53,6 +72,14 @@ class FleetRouter:
 
     def select(self, query: Query) -> Lease:
         """See ``Router.select``. Candidates are ready now, able to, and not in ``query.tried``."""
+        while True:
+            try:
+                return self._select(query)
+            except _NoPermit as error:
+                # Another process was quicker to try whether this worker works again.
+                query = replace(query, tried=query.tried | {error.worker})
+
+    def _select(self, query: Query) -> Lease:
         pools = self._of(query.model)
         if query.leg == "encode":
             if not pools.look_encode(query):
@@ -65,8 +92,7 @@ class FleetRouter:
             return self._take_pair(query, pools)
         if regular:
             return self._take(query, pools.regular)
-        expected = [worker for worker in pools.everyone if self._fleet.status(worker) in _EXPECTED]
-        raise refusal(query, pools, expected, resolve(self._fleet.snapshot(), query.model).id)
+        raise self._nobody(query, pools)
 
     def _take_pair(self, query: Query, pools: Pools) -> Lease:
         """Choose the prefill worker among those seen ready, and for it a decode worker."""
@@ -85,10 +111,15 @@ class FleetRouter:
         policy = self._legs.get(query.leg, self._policy)
         choice = policy.choose(query, candidates)
         worker = candidates[choice.position]
+        permit = self.breakers.enter(worker)
+        if permit is None:
+            raise _NoPermit(worker.id)
         tokens = max(query.tokens - choice.matched, 0)
         self._region.inflight_add(self._process, worker.slot, 1, tokens)
         lacks = needs.missing(worker, query.wishes)
-        return Lease(worker, choice.reason, tokens, choice.matched, lacks, learn=choice.learn, policy=policy.name)
+        return Lease(
+            worker, choice.reason, tokens, choice.matched, lacks, permit, learn=choice.learn, policy=policy.name
+        )
 
     def available(self, query: Query) -> bool:
         """Tell whether ``select`` would find a worker."""
@@ -96,6 +127,15 @@ class FleetRouter:
         if query.leg == "encode":
             return pools.look_encode(query)
         return pools.look_regular(query) or pools.look_prefill(query)
+
+    def patience(self, query: Query) -> float | None:
+        """See ``Router.patience``."""
+        waits = [
+            self.breakers.wait(worker)
+            for worker in self._of(query.model).everyone
+            if self._fleet.status(worker) == "ready" and not needs.missing(worker, query.needs)
+        ]
+        return min(waits, default=None)
 
     def commit(self, lease: Lease) -> None:
         """See ``Router.commit``: the prompt is computed, and the worker was seen to work."""
@@ -109,7 +149,7 @@ class FleetRouter:
             lease.learn()
             lease.learn = None
 
-    def release(self, lease: Lease, outcome: str) -> None:
+    def release(self, lease: Lease, outcome: Outcome) -> None:
         """See ``Router.release``. ``worker_failed`` makes control probe the worker at once."""
         if lease.done:
             return
@@ -118,10 +158,19 @@ class FleetRouter:
             self.release(lease.prefill, "ok" if outcome == "ok" else "cancelled")
         slot = lease.worker.slot
         self._region.inflight_add(self._process, slot, -1, -lease.tokens)
+        self.breakers.leave(lease.worker, lease.permit, outcome)
         if outcome == "worker_failed":
             self._region.worker_add(slot, FAILURES, 1)
         elif outcome == "ok":
             self._region.worker_add(slot, PROCESSED, 1)
+
+    def _nobody(self, query: Query, pools: Pools) -> GatewayError:
+        """The error of a query nobody can take now, or nobody ever could."""
+        expected = [worker for worker in pools.everyone if self._fleet.status(worker) in _EXPECTED]
+        error = refusal(query, pools, expected, resolve(self._fleet.snapshot(), query.model).id)
+        if error.code == "no_available_workers":
+            error.retry_after = self.patience(query) or error.retry_after
+        return error
 
     def _of(self, name: str) -> Pools:
         """The workers of the model called ``name``. Raises GatewayError when there is no such model."""
@@ -131,14 +180,17 @@ class FleetRouter:
             self._pools = {}
         found = self._pools.get(name)
         if found is None:
+            # By its own id: clients may invent names that a worker for any model takes.
             model = resolve(snapshot, name)
+            found = self._pools.get(model.id)
+        if found is None:
             names = {model.id, *model.aliases}
             workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
-            found = self._pools[name] = Pools(workers, self._region)
+            found = self._pools[model.id] = Pools(workers, self._region)
         return found
 
 
-def outcome_of(error: GatewayError) -> str:
+def outcome_of(error: GatewayError) -> Outcome:
     """The outcome a failed attempt is booked as (field cases RL-01, RL-02).
 
     A worker is only to blame where the driver says so: neither a bad request nor being busy is a failure, nor what the

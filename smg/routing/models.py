@@ -1,7 +1,7 @@
 """Which model a request means (field case RO-01)."""
 
 from smg.core.errors import GatewayError
-from smg.fleet.records import FleetSnapshot, ModelRecord
+from smg.fleet.records import WILDCARD, FleetSnapshot, ModelRecord
 
 _NAMED = 8
 
@@ -9,12 +9,14 @@ _NAMED = 8
 def resolve(snapshot: FleetSnapshot, name: str) -> ModelRecord:
     """Find the model called ``name`` (id or alias); an empty name means the only model there is.
 
+    Where workers serve whatever they are asked for, a name that nobody else has means theirs.
+
     Raises:
         GatewayError: ``model_not_found`` (404), ``missing_model`` (400), or ``no_available_workers`` (503) while an
             engine has not told yet what it serves: the model may be among it.
     """
     if name:
-        record = snapshot.model(name)
+        record = snapshot.model(name) or snapshot.model(WILDCARD)
         if record is None:
             if any(worker.status == "pending" and not worker.models for worker in snapshot.workers):
                 raise GatewayError("no_available_workers", f"no engine that serves '{name}' is ready yet")

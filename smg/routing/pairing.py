@@ -88,9 +88,24 @@ class Pools:
 def look(candidates: Candidates, query: Query, without: Iterable[str] = ()) -> bool:
     """See who is ready and has what ``query`` needs; those who have all it wishes too come first."""
     skip = [*query.tried, *without]
-    if query.wishes and candidates.look([*skip, *candidates.lacking(query.needs | query.wishes)]):
+    if query.wishes and _look_in_tiers(candidates, [*skip, *candidates.lacking(query.needs | query.wishes)]):
         return True
-    return candidates.look([*skip, *candidates.lacking(query.needs)])
+    return _look_in_tiers(candidates, [*skip, *candidates.lacking(query.needs)])
+
+
+def _look_in_tiers(candidates: Candidates, without: Sequence[str]) -> bool:
+    """See who is ready in the best tier that has room; when all are full, in the best that has anybody."""
+    tiers = candidates.tiers
+    if len(tiers.others) <= 1:
+        return candidates.look(without)
+    full: list[Sequence[str]] = []
+    for others in tiers.others:
+        skipped = [*without, *others]
+        if candidates.look(skipped):
+            if not tiers.full(candidates, candidates.loads()):
+                return True
+            full.append(skipped)
+    return bool(full) and candidates.look(full[0])
 
 
 def for_leg(query: Query, leg: Role) -> Query:

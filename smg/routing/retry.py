@@ -1,59 +1,128 @@
 """When a failed attempt is tried again, where and after what wait (spec routing 6; api-and-ops 4.1).
 
-Only attempts that have delivered nothing come here; the caller guarantees it (field case RL-03).
+``failed`` and ``refused`` are for attempts that have delivered nothing; the caller guarantees it (field case RL-03).
+``broke`` is for a generation that a worker has begun: it may only go on elsewhere, with what is there already.
 """
 
 import random
 from collections.abc import Callable
 
 from smg.config.settings import RoutingSettings
+from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 
-_MULTIPLIER = 1.5
-_JITTER = 0.2
+BUDGET_WINDOW_SECS = 10.0
+# Retries that are always allowed within the window: a gateway with little to do is no storm.
+BUDGET_FLOOR = 10
+
+# Whether somebody is there besides these workers; seconds until a breaker may let somebody through, None for never.
+Available = Callable[[frozenset[str]], bool]
+Patience = Callable[[], float | None]
+
+
+class RetryBudget:
+    """What retries may add to the load, as a part of the requests of the last seconds; of one process.
+
+    The first attempt on another worker is free: when an engine dies, all its requests need one. What is tried more
+    often than that comes out of the budget, so that retries don't keep a busy fleet busy.
+    """
+
+    def __init__(self, ratio: float = 0.2) -> None:
+        self._ratio = ratio
+        self._half = 0
+        # (requests, retries) of this half of the window and of the one before.
+        self._now = [0, 0]
+        self._before = [0, 0]
+
+    def request(self) -> None:
+        """A request begins."""
+        self._turn()
+        self._now[0] += 1
+
+    def take(self) -> bool:
+        """Take one retry out of the budget; False when there is none left."""
+        self._turn()
+        requests, retries = (now + before for now, before in zip(self._now, self._before, strict=True))
+        if retries >= max(BUDGET_FLOOR, self._ratio * requests):
+            return False
+        self._now[1] += 1
+        return True
+
+    def _turn(self) -> None:
+        half = int(clock.monotonic() / (BUDGET_WINDOW_SECS / 2))
+        if half != self._half:
+            self._before = self._now if half == self._half + 1 else [0, 0]
+            self._now = [0, 0]
+            self._half = half
 
 
 class Attempts:
     """The attempts of one request. ``number`` counts them from 1; ``tried`` holds workers to avoid."""
 
-    def __init__(self, settings: RoutingSettings, ctx: RequestContext) -> None:
+    def __init__(self, settings: RoutingSettings, ctx: RequestContext, budget: RetryBudget) -> None:
         self._settings = settings
         self._ctx = ctx
+        self._budget = budget
         self._limit = 1 if settings.disable_retries else settings.retry_max_retries
         self._waits = 0
         self.number = 1
         self.tried: frozenset[str] = frozenset()
 
-    def failed(self, error: GatewayError, worker: str, available: Callable[[frozenset[str]], bool]) -> float:
+    def failed(self, error: GatewayError, worker: str, available: Available, patience: Patience) -> float:
         """Book a failed attempt on ``worker`` and return the seconds to wait before the next one.
 
         Another worker is tried at once. When all have failed they are tried again after a back-off, or after what a
-        busy one asked for (Retry-After).
+        busy one asked for (Retry-After), or once a circuit breaker lets requests through again.
 
         Raises:
             GatewayError: ``error`` itself, when there is no further attempt.
         """
-        if not error.retryable or self.number >= self._limit or self._ctx.cancel:
+        if not error.retryable:
             raise error
         self.tried |= {worker}
-        wait = 0.0
+        if available(self.tried):
+            return self._next(error, 0.0, free=self.number == 1)
+        self.tried = frozenset()
+        return self._next(error, self._wait(error, 0.0 if available(self.tried) else patience()))
+
+    def refused(self, error: GatewayError, patience: Patience) -> float:
+        """Nobody could be asked: wait for the circuit breakers, if nothing else holds the workers back.
+
+        Raises:
+            GatewayError: ``error`` itself, as ``failed`` does.
+        """
+        self.tried = frozenset()
+        return self._next(error, self._wait(error, patience() if error.code == "no_available_workers" else None))
+
+    def broke(self, error: GatewayError, worker: str, available: Available) -> None:
+        """A worker broke off what it had begun: another one may go on. Raises ``error`` when there is none."""
+        self.tried |= {worker}
         if not available(self.tried):
-            self.tried = frozenset()
-            if not available(self.tried):
-                raise error
-            wait = self._wait(error)
+            raise error
+        self._next(error, 0.0, free=self.number == 1)
+
+    def _next(self, error: GatewayError, wait: float, *, free: bool = False) -> float:
+        """Allow one more attempt after ``wait`` seconds, or raise ``error``."""
         remaining = self._ctx.remaining()
-        if remaining is not None and wait >= remaining:
+        too_late = remaining is not None and wait >= remaining
+        if self.number >= self._limit or self._ctx.cancel or too_late or not (free or self._budget.take()):
             raise error
         self.number += 1
         return wait
 
-    def _wait(self, error: GatewayError) -> float:
-        delay = self._settings.retry_initial_backoff_ms * _MULTIPLIER**self._waits
+    def _wait(self, error: GatewayError, least: float | None) -> float:
+        """The back-off, and not less than ``least`` or what the worker asked for.
+
+        Raises ``error`` where ``least`` is more than any back-off: its client is told when to come again instead.
+        """
+        delay = self._settings.retry_initial_backoff_ms * self._settings.retry_backoff_multiplier**self._waits
         self._waits += 1
-        delay = min(delay, self._settings.retry_max_backoff_ms) / 1000
-        delay *= 1 + random.uniform(-_JITTER, _JITTER)
-        if not error.worker_fault and error.retry_after is not None:
-            delay = max(delay, error.retry_after)
-        return delay
+        longest = self._settings.retry_max_backoff_ms / 1000
+        delay = min(delay / 1000, longest)
+        jitter = self._settings.retry_jitter_factor
+        delay *= 1 + random.uniform(-jitter, jitter)
+        asked = error.retry_after if not error.worker_fault and error.code != "no_available_workers" else None
+        if least is None or least > longest:
+            raise error
+        return max(delay, least, asked or 0.0)

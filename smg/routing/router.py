@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from smg.core.request import Hints
+from smg.fleet.breaker import Outcome
 from smg.fleet.records import WorkerRecord
 
 
@@ -32,8 +33,8 @@ class Lease(msgspec.Struct):
 
     ``tokens`` are the prompt tokens it has still to compute, ``matched`` those it is expected to hold. ``learn`` is
     what the policy wants to be called on commit; ``lacks`` are the query's wishes that this worker cannot fulfil.
-    ``prefill`` is the lease of the worker that computes the prompt, when another one than this does; ``policy`` is who
-    chose.
+    ``permit`` is what its circuit breaker gave. ``prefill`` is the lease of the worker that computes the prompt, when
+    another one than this does; ``policy`` is who chose.
     """
 
     worker: WorkerRecord
@@ -41,6 +42,7 @@ class Lease(msgspec.Struct):
     tokens: int
     matched: int = 0
     lacks: frozenset[str] = frozenset()
+    permit: int = 0
     done: bool = False
     learn: Callable[[], object] | None = None
     prefill: "Lease | None" = None
@@ -65,12 +67,16 @@ class Router(Protocol):
         """Tell whether ``select`` would find a worker (a retry asks before it waits)."""
         ...
 
+    def patience(self, query: Query) -> float | None:
+        """Seconds until ``select`` may find one of the workers that only their circuit breakers hold back, or None."""
+        ...
+
     def commit(self, lease: Lease) -> None:
         """The worker has accepted the request (first batch): prefixes may be learnt, of a pair on both."""
         ...
 
-    def release(self, lease: Lease, outcome: str) -> None:
-        """The attempt is over: ``ok``, ``client_error``, ``busy``, ``worker_failed`` or ``cancelled``. Idempotent.
+    def release(self, lease: Lease, outcome: Outcome) -> None:
+        """The attempt is over. Idempotent.
 
         Of a pair ``outcome`` is the decode worker's; a prefill worker that is still held has done its work if that is
         ``ok``, else it is let go.

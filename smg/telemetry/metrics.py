@@ -75,6 +75,21 @@ class Metrics:
         self.pd_fallback_total = counter(
             "pd_fallback_total", "Prompts that a decode engine had to compute by itself.", "model", "reason"
         )
+        self.worker_retries_exhausted_total = counter(
+            "worker_retries_exhausted_total", "Requests that failed after more than one attempt.", "endpoint"
+        )
+        self.worker_retry_backoff_seconds = histogram(
+            "worker_retry_backoff_seconds", "Waits before another attempt.", "attempt"
+        )
+        self.worker_resumes_total = counter(
+            "worker_resumes_total", "Generations that were to go on on another worker.", "endpoint", "outcome"
+        )
+        self.worker_cb_outcomes_total = counter(
+            "worker_cb_outcomes_total", "What came of requests to a worker.", "worker", "outcome"
+        )
+        self.worker_cb_transitions_total = counter(
+            "worker_cb_transitions_total", "Changes of a worker's circuit breaker.", "worker", "from", "to"
+        )
         self.admission_wait_seconds = histogram(
             "admission_wait_seconds", "Time in the queue before admission, of those that had to wait."
         )

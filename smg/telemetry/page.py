@@ -15,11 +15,16 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class WorkerSample(msgspec.Struct, frozen=True):
-    """What the region knows of one registered worker: ``worker`` is its id, ``requests`` those in flight on it."""
+    """What the region knows of one registered worker: ``worker`` is its id, ``requests`` those in flight on it.
+
+    ``breaker`` is the state of its circuit breaker (0 closed, 1 open, 2 half open), ``failures`` its failures in a row.
+    """
 
     worker: str
     requests: int
     healthy: bool
+    breaker: int = 0
+    failures: int = 0
 
 
 def render(metrics: Metrics, workers: Sequence[WorkerSample] = (), inflight: int = 0, waiting: int = 0) -> bytes:
@@ -61,11 +66,18 @@ class _Collector:
             f"{PREFIX}worker_requests_active", "Requests in flight on a worker.", None, ["worker"]
         )
         health = GaugeMetricFamily(f"{PREFIX}worker_health", "1 when the worker takes requests.", None, ["worker"])
+        breaker = GaugeMetricFamily(
+            f"{PREFIX}worker_cb_state", "Circuit breaker: 0 closed, 1 open, 2 half open.", None, ["worker"]
+        )
+        failures = GaugeMetricFamily(
+            f"{PREFIX}worker_cb_consecutive_failures", "Failures of a worker in a row.", None, ["worker"]
+        )
         for sample in self._workers:
             active.add_metric([sample.worker], sample.requests)
             health.add_metric([sample.worker], int(sample.healthy))
-        yield active
-        yield health
+            breaker.add_metric([sample.worker], sample.breaker)
+            failures.add_metric([sample.worker], sample.failures)
+        yield from (active, health, breaker, failures)
 
 
 def _family(family: Family, samples: dict[str, dict[tuple[str, ...], int]], known: set[str]) -> Any:

@@ -118,12 +118,14 @@ class TestHealth:
 
 
 class TestAdmin:
-    WORKERS = ({"id": "w1", "models": ["a"]}, {"id": "w2", "models": ["b"]})
+    WORKERS = tuple({"id": f"w{name}", "worker_type": "regular", "models": [name]} for name in "ab")
 
     async def test_workers(self, place):
         place.services.control = FakeControl(list={"workers": list(self.WORKERS)})
-        assert await get(place, "/workers") == (200, {"workers": list(self.WORKERS), "total": 2})
-        assert (await get(place, "/workers", model="b"))[1] == {"workers": [self.WORKERS[1]], "total": 1}
+        stats = {"regular_count": 2, "prefill_count": 0, "decode_count": 0}
+        assert await get(place, "/workers") == (200, {"workers": list(self.WORKERS), "total": 2, "stats": stats})
+        found = (await get(place, "/workers", model="b"))[1]
+        assert (found["workers"], found["total"]) == ([self.WORKERS[1]], 1)
 
     async def test_loads(self, place):
         found = [{"worker": "grpc://w1:1", "load": -1}]
@@ -159,6 +161,11 @@ def test_who_may_call_what():
         ("GET", "/readiness"): "public",
         ("GET", "/metrics"): "public",
         ("GET", "/workers"): "admin",
+        ("POST", "/workers"): "admin",
+        ("GET", "/workers/<worker>"): "admin",
+        ("PUT", "/workers/<worker>"): "admin",
+        ("PATCH", "/workers/<worker>"): "admin",
+        ("DELETE", "/workers/<worker>"): "admin",
         ("GET", "/get_loads"): "admin",
         ("GET", "/loads"): "admin",
         ("GET", "/get_model_info"): "data",

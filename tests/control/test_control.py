@@ -168,6 +168,8 @@ async def test_control_restarts_and_nothing_moves(settings, region):
 
 
 class ChangingSource:
+    name = "test"
+
     """A source whose list a test changes."""
 
     def __init__(self):

@@ -1,5 +1,7 @@
 """What the admin routes are told of engines' loads (spec api-and-ops 1.10)."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from smg._native.region import Region
@@ -7,6 +9,7 @@ from smg.control.admin import operations
 from smg.engines.base import EngineLoad
 from smg.fleet.loads import LoadReport
 from smg.fleet.registry import Registry
+from smg.fleet.sources import WorkerSpec
 
 RANK = {
     "dp_rank": 1,
@@ -36,11 +39,11 @@ def registry(region):
 
 
 async def told(registry, region):
-    return await operations(registry, region)["loads"]({})
+    return await operations(SimpleNamespace(registry=registry), region)["loads"]({})
 
 
 async def test_an_engine_that_has_told_nothing(registry, region):
-    worker = registry.add("grpc://a:1")
+    worker = registry.add(WorkerSpec("grpc://a:1"))
     region.inflight_add(1, worker.slot, 2, 20)
     assert await told(registry, region) == [
         {"worker": "grpc://a:1", "id": worker.id, "worker_type": "regular", "in_flight": 2, "load": -1}
@@ -48,7 +51,7 @@ async def test_an_engine_that_has_told_nothing(registry, region):
 
 
 async def test_the_last_report_rank_by_rank(registry, region):
-    worker = registry.add("grpc://a:1")
+    worker = registry.add(WorkerSpec("grpc://a:1"))
     registry.report_load(worker.id, LoadReport(1700000000.5, LOADS))
     (load,) = await told(registry, region)
     assert load["load"] == 42
@@ -57,7 +60,7 @@ async def test_the_last_report_rank_by_rank(registry, region):
 
 
 async def test_a_report_is_forgotten_with_its_worker_and_when_the_engine_is_away(registry, region):
-    worker = registry.add("grpc://a:1")
+    worker = registry.add(WorkerSpec("grpc://a:1"))
     registry.report_load(worker.id, LoadReport(1.0, LOADS))
     registry.report_load(worker.id, None)
     assert (await told(registry, region))[0]["load"] == -1

@@ -9,6 +9,7 @@ from smg.engines.table import adapter
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
 from smg.fleet.registry import Registry
+from smg.fleet.sources import WorkerSpec
 from smg.fleet.view import FleetView
 
 
@@ -27,7 +28,7 @@ def view(registry, region):
 
 
 def test_features_are_published_with_the_worker(registry, view, told):
-    worker = registry.add("grpc://a:1")
+    worker = registry.add(WorkerSpec("grpc://a:1"))
     assert view().workers[0].features is None
     registry.identify(worker.id, "sglang", told(lacks=frozenset({"lora"})))
     assert view().workers[0].features == adapter("sglang").capabilities - {"lora"}
@@ -37,14 +38,14 @@ def test_features_are_published_with_the_worker(registry, view, told):
 
 
 def test_a_contract_nobody_knows_changes_nothing(registry, told):
-    worker = registry.add("grpc://a:1")
+    worker = registry.add(WorkerSpec("grpc://a:1"))
     with pytest.raises(ValueError, match="unknown engine contract"):
         registry.identify(worker.id, "poem", told())
     assert registry.info(worker.id) is None
 
 
 def test_a_model_is_bounded_by_its_tightest_engine(registry, view, told):
-    one, two = registry.add("grpc://a:1"), registry.add("grpc://b:1")
+    one, two = registry.add(WorkerSpec("grpc://a:1")), registry.add(WorkerSpec("grpc://b:1"))
     registry.identify(one.id, "vllm", told(max_input_length=900, vocab_size=50))
     registry.identify(two.id, "sglang", told(max_input_length=800, is_generation=False))
     [model] = view().models
@@ -63,7 +64,7 @@ def probe(registry, region):
     async def run(engine, until, timeout=5.0):
         asked = []
         thresholds = Thresholds(down_interval=0.02, interval=0.02)
-        worker = registry.add(engine.url)
+        worker = registry.add(WorkerSpec(engine.url))
         monitor = WorkerMonitor(registry, region, worker, thresholds, timeout, asyncio.Semaphore(4), asked.append)
         task = asyncio.create_task(monitor.run())
         async with asyncio.timeout(10):

@@ -9,6 +9,7 @@ from smg._native.prefix_keys import PrefixKeys
 from smg.core.errors import GatewayError
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.registry import Registry
+from smg.fleet.sources import WorkerSpec
 from smg.fleet.view import FleetView
 
 URLS = ["grpc://a:1", "grpc://b:1", "grpc://c:1"]
@@ -25,31 +26,31 @@ def names(models):
 
 class TestWorkers:
     def test_a_new_worker_is_pending_in_the_table_at_once(self, registry, region):
-        worker = registry.add(URLS[0], labels={"zone": "x"}, priority=10, cost=0.5)
+        worker = registry.add(WorkerSpec(URLS[0], labels={"zone": "x"}, priority=10, cost=0.5))
         assert region.worker_get(worker.slot, table.STATUS) == 1
         assert (worker.status, worker.priority, worker.cost, worker.labels) == ("pending", 10, 0.5, {"zone": "x"})
-        assert registry.add(URLS[0]) is worker
+        assert registry.add(WorkerSpec(URLS[0])) is worker
         assert registry.dirty.is_set()
 
     def test_slots_are_unique_and_a_removed_workers_slot_is_used_again(self, registry, region):
-        workers = [registry.add(url) for url in URLS]
+        workers = [registry.add(WorkerSpec(url)) for url in URLS]
         assert [worker.slot for worker in workers] == [0, 1, 2]
         generation = region.worker_generation(1)
         registry.remove(workers[1].id)
         assert region.worker_get(1, table.STATUS) == 0
-        assert registry.add("grpc://d:1").slot == 1
+        assert registry.add(WorkerSpec("grpc://d:1")).slot == 1
         assert region.worker_generation(1) > generation
         registry.remove("nobody")
 
     def test_a_full_table_is_an_error(self, registry):
         for port in range(1, 5):
-            registry.add(f"grpc://a:{port}")
+            registry.add(WorkerSpec(f"grpc://a:{port}"))
         with pytest.raises(GatewayError) as caught:
-            registry.add("grpc://a:5")
+            registry.add(WorkerSpec("grpc://a:5"))
         assert caught.value.status == 503
 
     def test_status_changes_reach_the_table_before_the_snapshot(self, registry, region):
-        worker = registry.add(URLS[0])
+        worker = registry.add(WorkerSpec(URLS[0]))
         registry.publish()
         assert not registry.dirty.is_set()
         registry.set_status(worker.id, "ready")
@@ -60,7 +61,7 @@ class TestWorkers:
         assert not registry.dirty.is_set()
 
     def test_configured_labels_win_over_what_the_engine_tells(self, registry, told):
-        worker = registry.add(URLS[0], labels={"zone": "x"})
+        worker = registry.add(WorkerSpec(URLS[0], labels={"zone": "x"}))
         registry.identify(worker.id, "vllm", told(labels={"zone": "engine", "dp_size": "2"}))
         assert worker.labels == {"zone": "x", "dp_size": "2"}
         registry.identify(worker.id, "vllm", told(labels={"dp_size": "4"}))
@@ -69,14 +70,14 @@ class TestWorkers:
     def test_a_snapshot_that_does_not_fit_leaves_the_last_one(self, registry, region):
         registry.publish()
         version = region.snapshot_version()
-        registry.add(URLS[0], labels={"big": "x" * (1 << 17)})
+        registry.add(WorkerSpec(URLS[0], labels={"big": "x" * (1 << 17)}))
         registry.publish()
         assert region.snapshot_version() == version
 
 
 class TestModels:
     def test_models_come_from_what_engines_tell(self, registry, told):
-        worker = registry.add(URLS[0])
+        worker = registry.add(WorkerSpec(URLS[0]))
         assert registry.models == []
         registry.identify(worker.id, "vllm", told(default_sampling={"temperature": 0.6}, model_path="meta/llama"))
         [model] = registry.models
@@ -86,7 +87,7 @@ class TestModels:
         assert (worker.runtime, worker.models) == ("vllm", ["llama"])
 
     def test_several_engines_of_one_model_the_smallest_context_fits_all(self, registry, told):
-        first, second = registry.add(URLS[0]), registry.add(URLS[1])
+        first, second = registry.add(WorkerSpec(URLS[0])), registry.add(WorkerSpec(URLS[1]))
         registry.identify(first.id, "vllm", told(context_length=0))
         registry.identify(second.id, "vllm", told(context_length=8192))
         assert registry.models[0].context_length == 8192
@@ -98,14 +99,14 @@ class TestModels:
         assert registry.models == []
 
     def test_local_paths_answer_to_their_last_part(self, registry, told):
-        worker = registry.add(URLS[0])
+        worker = registry.add(WorkerSpec(URLS[0]))
         registry.identify(worker.id, "vllm", told("/opt/models/llama-8b", model_path="/opt/models/llama-8b"))
         assert names(registry.models) == {"/opt/models/llama-8b": ["llama-8b"]}
         registry.identify(worker.id, "vllm", told("llama", model_path="/opt/models/llama-8b"))
         assert names(registry.models) == {"llama": []}
 
     def test_an_alias_never_shadows_and_passes_on(self, registry, told):
-        a, b, c = (registry.add(url) for url in URLS)
+        a, b, c = (registry.add(WorkerSpec(url)) for url in URLS)
         registry.identify(a.id, "vllm", told("x", model_path="org/base"))
         registry.identify(b.id, "vllm", told("y", model_path="org/base"))
         assert names(registry.models) == {"x": ["org/base"], "y": []}
@@ -115,11 +116,11 @@ class TestModels:
         assert names(registry.models) == {"y": [], "org/base": []}
 
     def test_unknown_is_nobodys_alias(self, registry, told):
-        registry.identify(registry.add(URLS[0]).id, "vllm", told("x", model_path="unknown"))
+        registry.identify(registry.add(WorkerSpec(URLS[0])).id, "vllm", told("x", model_path="unknown"))
         assert names(registry.models) == {"x": []}
 
     def test_a_tokenizer_that_is_there_survives_a_failed_refresh(self, registry, told):
-        registry.identify(registry.add(URLS[0]).id, "vllm", told())
+        registry.identify(registry.add(WorkerSpec(URLS[0])).id, "vllm", told())
         registry.set_tokenizer("llama", "", "", "not yet")
         assert registry.models[0].tokenizer_error == "not yet"
         registry.set_tokenizer("llama", "/cache/ab", "ab")
@@ -132,7 +133,7 @@ class TestModels:
 
 class TestRestartOfControl:
     def test_ids_slots_status_and_models_go_on(self, registry, region, told):
-        workers = [registry.add(url) for url in URLS]
+        workers = [registry.add(WorkerSpec(url)) for url in URLS]
         registry.remove(workers[0].id)
         registry.identify(workers[1].id, "vllm", told(model_path="org/llama"))
         registry.set_status(workers[1].id, "ready")
@@ -147,8 +148,8 @@ class TestRestartOfControl:
         ]
         assert after.models == registry.models
         # The engine has not told the new process anything yet, and that takes nothing away.
-        assert after.add(URLS[1]).id == workers[1].id
-        after.add("grpc://d:1")
+        assert after.add(WorkerSpec(URLS[1])).id == workers[1].id
+        after.add(WorkerSpec("grpc://d:1"))
         after.identify(after.by_url("grpc://d:1").id, "vllm", told("other"))
         assert [(m.id, m.aliases, m.tokenizer_key) for m in after.models] == [
             ("llama", ["org/llama"], "ab"),
@@ -170,7 +171,7 @@ class TestView:
     def test_a_snapshot_is_read_once_per_version(self, registry, region, told):
         view, seen = FleetView(region), []
         remove = view.on_change(seen.append)
-        worker = registry.add(URLS[0])
+        worker = registry.add(WorkerSpec(URLS[0]))
         registry.identify(worker.id, "vllm", told())
         registry.publish()
         first = view.snapshot()
@@ -189,7 +190,7 @@ class TestView:
 
     def test_status_is_live_without_a_new_snapshot(self, registry, region):
         view = FleetView(region)
-        worker = registry.add(URLS[0])
+        worker = registry.add(WorkerSpec(URLS[0]))
         registry.publish()
         record = view.worker(worker.id)
         assert (view.status(record), view.ready(record)) == ("pending", False)
@@ -200,7 +201,7 @@ class TestView:
 
     def test_failures_are_counted_for_control(self, registry, region):
         view = FleetView(region)
-        worker = registry.add(URLS[0])
+        worker = registry.add(WorkerSpec(URLS[0]))
         view.failed(worker)
         view.failed(worker)
         assert region.worker_get(worker.slot, table.FAILURES) == 2
@@ -215,16 +216,16 @@ class TestPrefixIndex:
         return region.index.depth(self.KEYS, [slot])
 
     def test_a_worker_has_a_ticket_as_long_as_it_is_registered(self, registry, region):
-        worker = registry.add(URLS[0])
+        worker = registry.add(WorkerSpec(URLS[0]))
         region.index.insert(self.KEYS, region.index.ticket(worker.slot))
         assert self.held(region, worker.slot) == [4]
         registry.remove(worker.id)
         assert region.index.ticket(worker.slot) == 0
-        assert registry.add(URLS[1]).slot == worker.slot
+        assert registry.add(WorkerSpec(URLS[1])).slot == worker.slot
         assert self.held(region, worker.slot) == [0]
 
     def test_a_new_control_process_keeps_what_was_sent_and_forgets_what_was_told(self, registry, region):
-        kept, gone = registry.add(URLS[0]), registry.add(URLS[1])
+        kept, gone = registry.add(WorkerSpec(URLS[0])), registry.add(WorkerSpec(URLS[1]))
         registry.publish()
         for worker in (kept, gone):
             region.index.insert(self.KEYS, region.index.ticket(worker.slot))

@@ -8,6 +8,7 @@ from smg.fleet.legs import LegSource
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.roles import facts, fits, role_of, served
+from smg.fleet.sources import WorkerSpec
 
 
 @pytest.mark.parametrize(
@@ -48,13 +49,13 @@ class TestRegistry:
         return Registry(region)
 
     def test_a_configured_role_is_known_at_once_and_stays(self, registry):
-        worker = registry.add("grpc://a:1", labels={"worker_type": "prefill"})
+        worker = registry.add(WorkerSpec(url="grpc://a:1", labels={"worker_type": "prefill"}))
         assert worker.role == "prefill"
         registry.identify(worker.id, "sglang", EngineInfo("m", labels={"disaggregation_mode": "decode"}))
         assert worker.role == "prefill"
 
     def test_else_the_engine_tells(self, registry):
-        worker = registry.add("grpc://a:1")
+        worker = registry.add(WorkerSpec(url="grpc://a:1"))
         registry.identify(worker.id, "sglang", EngineInfo("m", labels={"disaggregation_mode": "decode"}))
         assert worker.role == "decode"
         registry.identify(worker.id, "sglang", EngineInfo("m"))
@@ -62,13 +63,13 @@ class TestRegistry:
 
     @pytest.mark.parametrize("contract", ["trtllm", "mlx"])
     def test_an_engine_that_cannot_be_paired_is_reported(self, registry, caplog, contract):
-        worker = registry.add("grpc://a:1", labels={"worker_type": "decode"})
+        worker = registry.add(WorkerSpec(url="grpc://a:1", labels={"worker_type": "decode"}))
         registry.identify(worker.id, contract, EngineInfo("m"))
         assert "cannot be paired" in caplog.text
 
     def test_the_decode_engines_sampling_defaults_count(self, registry):
         for url, role, temperature in (("grpc://a:1", "prefill", 0.1), ("grpc://b:1", "decode", 0.9)):
-            worker = registry.add(url, labels={"worker_type": role})
+            worker = registry.add(WorkerSpec(url=url, labels={"worker_type": role}))
             info = EngineInfo("m", default_sampling={"temperature": temperature})
             registry.identify(worker.id, "sglang", info)
         assert registry.model("m").default_sampling == {"temperature": 0.9}

@@ -13,6 +13,7 @@ from smg.engines.driver import GrpcDriver
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.vllm.adapter import VllmAdapter
 from smg.fleet.registry import Registry
+from smg.fleet.sources import WorkerSpec
 from smg.fleet.tokenizer_source import TokenizerError, digest, find
 from smg.fleet.tokenizers import Tokenizers
 
@@ -109,7 +110,7 @@ async def test_a_model_gets_its_tokenizer_once_and_failures_are_retried(
     monkeypatch.setattr("smg.fleet.tokenizers._FIRST_RETRY_SECS", 0.05)
     registry = Registry(region)
     info = told()
-    registry.identify(registry.add(engine.url).id, "vllm", info)
+    registry.identify(registry.add(WorkerSpec(engine.url)).id, "vllm", info)
     tokenizers = Tokenizers(ModelSettings(), registry, lambda model: [(driver, info)], tmp_path)
     engine.script = NO_BUNDLE
     tokenizers.want("llama")

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smg._native.region import FAILURES
+from smg.config.settings import RoutingSettings, Settings
 from smg.core import clock
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.context import RequestContext
@@ -284,7 +285,8 @@ class TestRetries:
         assert place.idle()
 
     async def test_RL_03_a_failure_after_text_is_never_retried(self):
-        place = world({"w1": [[[text("abc")], BROKEN]], "w2": [ONE_LINE]})
+        without = Settings(routing=RoutingSettings(resume=False))
+        place = world({"w1": [[[text("abc")], BROKEN]], "w2": [ONE_LINE]}, without)
         events = flat(await run(place))
         assert events == [TextDelta(0, "abc"), Failure("worker_stream_failed", "the stream broke", 502)]
         assert [worker for worker, _ in place.drivers.opened] == ["w1"]

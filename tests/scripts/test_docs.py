@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smg.cli import bench, engine
+from smg.cli import bench, engine, fleet
 from smg.config.fields import fields
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +44,7 @@ def test_the_table_of_engine_features_is_current():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_flag_that_is_named_exists(page):
     known = {flag for field in fields() for flag in (field.flag, *field.aliases)} | OTHER
+    known |= {flag for action in fleet.parser()._actions for flag in action.option_strings}
     known |= {"--no-" + field.flag[2:] for field in fields() if field.shape == "flag"}
     programs = (program.parser()._subparsers._group_actions[0].choices.values() for program in (bench, engine))
     for command in itertools.chain(*programs):

@@ -1,0 +1,100 @@
+"""Operations of the admin API on workers: create, get, replace, patch, delete (spec api-and-ops 1.11).
+
+What they change holds until the gateway ends, also when control is restarted; flags and files say what there is at the
+next start (field case CF-01).
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from smg.control.admin import Handler
+from smg.control.fleet import FleetControl
+from smg.core.errors import GatewayError, bad_request
+from smg.fleet.records import WorkerRecord
+from smg.fleet.sources import WorkerSpec, check
+
+T = TypeVar("T")
+
+
+class WorkerPatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Fields to change; None leaves a field as it is. A label that is null is taken away, others are kept."""
+
+    priority: int | None = None
+    cost: float | None = None
+    labels: dict[str, str | None] | None = None
+
+
+def worker_operations(fleet: FleetControl) -> dict[str, Handler]:
+    """The operations, each on the worker ``id`` where there is one; all answer with the worker as it is then."""
+
+    async def create(request: dict[str, Any]) -> dict[str, Any]:
+        spec = _spec(request.get("spec"))
+        return fleet.describe(fleet.create(spec))
+
+    async def get(request: dict[str, Any]) -> dict[str, Any]:
+        return fleet.describe(_worker(fleet, request))
+
+    async def replace(request: dict[str, Any]) -> dict[str, Any]:
+        worker, spec = _worker(fleet, request), _spec(request.get("spec"))
+        if spec.url != worker.url:
+            raise bad_request("the URL of a worker stays; delete this one and create another", "url")
+        return fleet.describe(fleet.change(worker, msgspec.to_builtins(spec)))
+
+    async def patch(request: dict[str, Any]) -> dict[str, Any]:
+        worker = _worker(fleet, request)
+        asked = _convert(request.get("patch"), WorkerPatch)
+        fields: dict[str, Any] = {}
+        if asked.priority is not None:
+            fields["priority"] = asked.priority
+        if asked.cost is not None:
+            fields["cost"] = _cost(asked.cost)
+        if asked.labels is not None:
+            labels = {**worker.wanted.labels, **asked.labels}
+            fields["labels"] = {name: value for name, value in labels.items() if value is not None}
+        return fleet.describe(fleet.change(worker, fields))
+
+    async def delete(request: dict[str, Any]) -> dict[str, Any]:
+        worker = _worker(fleet, request)
+        fleet.dismiss(worker)
+        return fleet.describe(worker)
+
+    return {
+        "create": create,
+        "get": get,
+        "replace": replace,
+        "patch": patch,
+        "delete": delete,
+    }
+
+
+def _worker(fleet: FleetControl, request: dict[str, Any]) -> WorkerRecord:
+    """The worker that ``request`` names by its id or URL."""
+    name = str(request.get("id", ""))
+    worker = fleet.registry.worker(name) or fleet.registry.by_url(name)
+    if worker is None:
+        raise GatewayError("worker_not_found", f"there is no worker '{name}'")
+    return worker
+
+
+def _spec(raw: object) -> WorkerSpec:
+    spec = _convert(raw, WorkerSpec)
+    _cost(spec.cost)
+    try:
+        check(spec)
+    except ValueError as error:
+        raise bad_request(str(error), "url") from None
+    return spec
+
+
+def _cost(cost: float) -> float:
+    if not 0 <= cost < float("inf"):
+        raise bad_request("must be a number from 0 on", "cost")
+    return cost
+
+
+def _convert(raw: object, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise bad_request(str(error)) from None

@@ -1,0 +1,85 @@
+"""FileSource: workers from a YAML or JSON file that is read again when it changes (``--discovery-file``)."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from smg.fleet.sources import ModelCard, WorkerSpec, check
+
+log = logging.getLogger("smg.fleet")
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    """One worker as the file spells it; a model may be its name alone."""
+
+    url: str
+    runtime: str = ""
+    models: list[str | ModelCard] = msgspec.field(default_factory=list)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    priority: int = 50
+    cost: float = 1.0
+
+    def spec(self) -> WorkerSpec:
+        cards = tuple(ModelCard(model) if isinstance(model, str) else model for model in self.models)
+        return WorkerSpec(self.url, self.runtime, cards, self.labels, self.priority, self.cost)
+
+
+class FileSource:
+    """Yields the file's list whenever it has changed. A file that cannot be read leaves the last list in force."""
+
+    name = "file"
+
+    def __init__(self, path: str, interval: float) -> None:
+        self._path = Path(path)
+        self._interval = interval
+
+    async def watch(self) -> AsyncIterator[Sequence[WorkerSpec]]:
+        seen: bytes | None = None
+        problem = ""
+        while True:
+            try:
+                content = await asyncio.to_thread(self._path.read_bytes)
+                if content != seen:
+                    yield read(content)
+                    seen, problem = content, ""
+            except (OSError, ValueError) as error:
+                if problem != str(error):
+                    problem = str(error)
+                    log.error("workers cannot be read", extra={"file": str(self._path), "error": problem})
+            await asyncio.sleep(self._interval)
+
+
+def read(content: bytes) -> list[WorkerSpec]:
+    """The workers that ``content`` lists.
+
+    Raises:
+        ValueError: it is no such list; the message names the entry.
+    """
+    try:
+        tree = yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        raise ValueError(f"neither YAML nor JSON: {error}") from None
+    entries = tree.get("workers") if isinstance(tree, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError("expected a mapping with a list 'workers'")
+    specs = [_entry(number, entry) for number, entry in enumerate(entries)]
+    urls = [spec.url for spec in specs]
+    twice = next((url for url in urls if urls.count(url) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice!r} is listed twice")
+    return specs
+
+
+def _entry(number: int, entry: Any) -> WorkerSpec:
+    try:
+        raw = {"url": entry} if isinstance(entry, str) else entry
+        spec = msgspec.convert(raw, _Entry).spec()
+        check(spec)
+    except ValueError as error:
+        raise ValueError(f"workers[{number}]: {error}") from None
+    return spec

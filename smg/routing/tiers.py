@@ -1,0 +1,37 @@
+"""Tiers of a model's workers by priority and cost (spec routing 4.1).
+
+The workers of the highest priority serve, among them those that cost least. The next tier's turn is when none of a tier
+can take the request, or all of them are full. Without priorities and costs there is one tier and nothing to decide.
+"""
+
+from collections.abc import Sequence
+
+from smg.fleet.records import WorkerRecord
+
+# Label that tells how many requests a worker runs at a time (spec routing 4.1).
+_CAPACITY = "max_running_requests"
+
+
+class Tiers:
+    """The tiers of ``workers``, best first: ``others[n]`` are the ids of all workers that are not of tier ``n``."""
+
+    def __init__(self, workers: Sequence[WorkerRecord]) -> None:
+        ranks = sorted({_rank(worker) for worker in workers})
+        self.others: list[tuple[str, ...]] = [
+            tuple(worker.id for worker in workers if _rank(worker) != rank) for rank in ranks
+        ]
+        self._capacity = {worker.id: capacity(worker) for worker in workers}
+
+    def full(self, workers: Sequence[WorkerRecord], loads: Sequence[int]) -> bool:
+        """Whether all of ``workers``, with so many requests in flight each, run as many as they can."""
+        return all(0 < self._capacity[worker.id] <= load for worker, load in zip(workers, loads, strict=True))
+
+
+def capacity(worker: WorkerRecord) -> int:
+    """Requests the worker runs at a time by its labels, 0 when they don't tell."""
+    text = worker.labels.get(_CAPACITY, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _rank(worker: WorkerRecord) -> tuple[int, float]:
+    return -worker.priority, worker.cost
