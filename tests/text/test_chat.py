@@ -391,9 +391,11 @@ def test_a_continued_message_is_written_as_the_template_writes_answers(tokenizer
 )
 def test_where_that_does_not_work_the_text_follows_the_generation_prompt(tokenizer, template):
     rendered = continued(tokenizer, template, Message("assistant", "The answer"))
-    assert rendered.prompt == Chat(template, tokenizer).render(
-        GenerationRequest("chat", "m", [Message("user", "q")])
-    ).prompt + "The answer"
+    assert (
+        rendered.prompt
+        == Chat(template, tokenizer).render(GenerationRequest("chat", "m", [Message("user", "q")])).prompt
+        + "The answer"
+    )
     assert rendered.history == "The answer"
 
 
