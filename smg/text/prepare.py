@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -15,8 +14,6 @@ from smg.text.registry import TextModel
 
 # Prompts of fewer UTF-8 bytes are rendered and encoded where they are: a thread would cost more than it saves.
 INLINE_BYTES = 512
-# Priority of the threads for longer ones (Linux keeps it per thread).
-_NICE = 10
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -134,9 +131,4 @@ def _utf8_below(text: str) -> bool:
 @cache
 def _threads() -> ThreadPoolExecutor:
     """One pool per process, made after the fork when the first long prompt comes."""
-    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="smg-prepare", initializer=_step_back)
-
-
-def _step_back() -> None:
-    """Let event loops have the processor first: who streams must not wait for who has only begun (case PF-01)."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="smg-prepare")
