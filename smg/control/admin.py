@@ -15,7 +15,7 @@ from smg._version import __version__
 from smg.control import frames
 from smg.core.errors import GatewayError
 from smg.fleet.loads import LoadReport
-from smg.fleet.records import STATUS_NAMES
+from smg.fleet.records import STATUS_NAMES, WorkerRecord
 from smg.fleet.registry import Registry
 
 log = logging.getLogger("smg.control")
@@ -90,7 +90,7 @@ def operations(registry: Registry, region: table.Region) -> dict[str, Handler]:
         return {
             "workers": [
                 {
-                    **msgspec.to_builtins(worker),
+                    **_shown(worker),
                     "status": STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status),
                     "in_flight": region.inflight(worker.slot)[0],
                     "processed": region.worker_get(worker.slot, table.PROCESSED),
@@ -113,6 +113,12 @@ def operations(registry: Registry, region: table.Region) -> dict[str, Handler]:
         ]
 
     return {"ping": ping, "list": list_fleet, "loads": loads}
+
+
+def _shown(worker: WorkerRecord) -> dict[str, Any]:
+    record: dict[str, Any] = msgspec.to_builtins(worker)
+    del record["api_key"]
+    return record
 
 
 def _load(report: LoadReport | None) -> dict[str, Any]:

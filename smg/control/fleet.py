@@ -7,11 +7,13 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from smg._native import region as table
 from smg.config.settings import Settings
 from smg.core.errors import GatewayError
-from smg.engines.base import EngineInfo
-from smg.engines.driver import GrpcDriver
+from smg.engines.base import Driver, EngineInfo
+from smg.engines.http.address import with_rank
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
 from smg.fleet.records import WorkerRecord
@@ -40,6 +42,7 @@ class FleetControl:
         self._region = region
         self._sources = list(sources)
         self._wanted: dict[int, Sequence[WorkerSpec]] = {}
+        self._ranks: dict[str, int] = {}  # of engines that are one worker per rank, by URL
         self._monitors: dict[str, WorkerMonitor] = {}  # by worker id
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}
@@ -89,7 +92,8 @@ class FleetControl:
         wanted: dict[str, WorkerSpec] = {}
         for number in sorted(self._wanted):
             for spec in self._wanted[number]:
-                wanted.setdefault(spec.url, spec)
+                for each in self._parts(spec):
+                    wanted.setdefault(each.url, each)
         for spec in wanted.values():
             try:
                 self._watch(spec)
@@ -100,9 +104,25 @@ class FleetControl:
                 if worker.url not in wanted and worker.id not in self._draining:
                     self._draining[worker.id] = asyncio.create_task(self._drain(worker))
 
+    def _parts(self, spec: WorkerSpec) -> list[WorkerSpec]:
+        """The spec itself, or one for each rank of an engine that is known to have several."""
+        count = self._ranks.get(spec.url, 0)
+        return [replace(spec, url=with_rank(spec.url, rank)) for rank in range(count)] or [spec]
+
+    def _expand(self, worker: WorkerRecord, ranks: int) -> bool:
+        """Let a worker for each data-parallel rank take over from ``worker``; False where that is not wanted."""
+        if not self._settings.fleet.dp_aware:
+            return False
+        log.info("engine has data-parallel ranks", extra={"worker": worker.url, "ranks": ranks})
+        self._ranks[worker.url] = ranks
+        self._reconcile()
+        return True
+
     def _watch(self, spec: WorkerSpec) -> None:
         """Have the worker in the registry and a monitor on it."""
-        worker = self.registry.add(spec.url, labels=spec.labels, priority=spec.priority, cost=spec.cost)
+        worker = self.registry.add(
+            spec.url, labels=spec.labels, priority=spec.priority, cost=spec.cost, api_key=spec.api_key
+        )
         if worker.id in self._probing:
             return
         drain = self._draining.pop(worker.id, None)
@@ -119,6 +139,7 @@ class FleetControl:
             self._probes,
             self._tokenizers.want,
             spec.runtime,
+            self._expand,
         )
         self._monitors[worker.id] = monitor
         task = asyncio.create_task(monitor.run(), name=f"monitor of {worker.url}")
@@ -145,9 +166,9 @@ class FleetControl:
 
     # -- what follows from it
 
-    def _engines(self, model_id: str) -> list[tuple[GrpcDriver, EngineInfo]]:
+    def _engines(self, model_id: str) -> list[tuple[Driver, EngineInfo]]:
         """Who serves the model, ready ones first."""
-        found = []
+        found: list[tuple[Driver, EngineInfo]] = []
         for worker in sorted(self.registry.workers, key=lambda worker: worker.status != "ready"):
             monitor, info = self._monitors.get(worker.id), self.registry.info(worker.id)
             if model_id in worker.models and info is not None and monitor is not None and monitor.driver is not None:

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
 from smg.engines.driver import MESSAGE_LIMIT, GrpcDriver
+from smg.engines.http.driver import HttpDriver
 from smg.engines.table import adapter
 from smg.engines.transport.base import Transport
 from smg.engines.transport.grpcio import GrpcioTransport
@@ -23,6 +25,12 @@ class Target(Protocol):
     @property
     def runtime(self) -> str: ...
 
+    @property
+    def kind(self) -> BackendKind: ...
+
+    @property
+    def api_key(self) -> str: ...
+
 
 class DriverPool:
     """Makes drivers on first use and keeps them until their worker leaves or changes.
@@ -35,28 +43,24 @@ class DriverPool:
     ) -> None:
         self._connect = connect
         self._message_limit = message_limit
-        self._drivers: dict[str, GrpcDriver] = {}
+        self._drivers: dict[str, GrpcDriver | HttpDriver] = {}
 
     def get(self, worker: Target) -> GrpcDriver:
-        """Return the worker's driver.
+        """Return the driver of a worker of kind ``tokens``.
 
         Raises:
             GatewayError: ``no_available_workers`` (503) while the worker's contract is not known.
         """
-        found = self._drivers.get(worker.id)
-        if found is not None:
-            if found.url == worker.url and found.adapter.name == worker.runtime:
-                return found
-            found.retire()
-            del self._drivers[worker.id]
-        try:
-            connection = self._connect(worker.url)
-            driver = GrpcDriver(worker.url, adapter(worker.runtime), connection, self._message_limit)
-        except ValueError as error:
-            raise GatewayError(
-                "no_available_workers", "the engine is not known well enough to be used", detail=str(error)
-            ) from None
-        self._drivers[worker.id] = driver
+        driver = self._driver(worker)
+        if not isinstance(driver, GrpcDriver):
+            raise _unknown(f"{worker.url} takes no token ids")
+        return driver
+
+    def http(self, worker: Target) -> HttpDriver:
+        """Return the driver of a worker of kind ``raw``. Raises GatewayError as ``get``."""
+        driver = self._driver(worker)
+        if not isinstance(driver, HttpDriver):
+            raise _unknown(f"{worker.url} is no HTTP engine")
         return driver
 
     def retain(self, workers: Iterable[Target]) -> None:
@@ -72,3 +76,35 @@ class DriverPool:
 
     def __len__(self) -> int:
         return len(self._drivers)
+
+    def _driver(self, worker: Target) -> GrpcDriver | HttpDriver:
+        found = self._drivers.get(worker.id)
+        if found is not None:
+            if _fits(found, worker):
+                return found
+            found.retire()
+            del self._drivers[worker.id]
+        try:
+            driver = self._make(worker)
+        except ValueError as error:
+            raise _unknown(str(error)) from None
+        self._drivers[worker.id] = driver
+        return driver
+
+    def _make(self, worker: Target) -> GrpcDriver | HttpDriver:
+        if worker.kind == "raw":
+            return HttpDriver(worker.url, worker.runtime, worker.api_key)
+        contract = adapter(worker.runtime)
+        return GrpcDriver(worker.url, contract, self._connect(worker.url), self._message_limit)
+
+
+def _fits(driver: GrpcDriver | HttpDriver, worker: Target) -> bool:
+    """Whether the driver is still what the worker needs."""
+    if (driver.url, driver.runtime, driver.kind) != (worker.url, worker.runtime, worker.kind):
+        return False
+    return not isinstance(driver, HttpDriver) or driver.key == worker.api_key
+
+
+def _unknown(detail: str) -> GatewayError:
+    message = "the engine is not known well enough to be used"
+    return GatewayError("no_available_workers", message, detail=detail)

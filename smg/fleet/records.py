@@ -18,7 +18,8 @@ class WorkerRecord(msgspec.Struct):
 
     ``runtime`` is the driver's name (a row of ``smg.engines.table``), empty until probed. ``status`` here is the last
     published one; the region's table has the current one. ``models`` are the ids it serves, the first its own.
-    ``features`` are what it can do (``smg.engines.capabilities``), None until it has told.
+    ``features`` are what it can do (``smg.engines.capabilities``), None until it has told. ``api_key`` is what an HTTP
+    engine wants to see; it is never shown.
     """
 
     id: str
@@ -33,6 +34,7 @@ class WorkerRecord(msgspec.Struct):
     features: frozenset[str] | None = None
     priority: int = 50
     cost: float = 1.0
+    api_key: str = ""
 
 
 class ModelRecord(msgspec.Struct):

@@ -11,6 +11,7 @@ import msgspec
 
 from smg._native import region as table
 from smg.core import clock, ids
+from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import offered
@@ -73,7 +74,13 @@ class Registry:
             self._loads[worker_id] = report
 
     def add(
-        self, url: str, *, labels: dict[str, str] | None = None, priority: int = 50, cost: float = 1.0
+        self,
+        url: str,
+        *,
+        labels: dict[str, str] | None = None,
+        priority: int = 50,
+        cost: float = 1.0,
+        api_key: str = "",
     ) -> WorkerRecord:
         """Add a worker as ``pending``, or return the one that has this URL already.
 
@@ -83,10 +90,19 @@ class Registry:
         found = self.by_url(url)
         if found is not None:
             self._configured[found.id] = labels or {}
+            if found.api_key != api_key:
+                found.api_key = api_key
+                self.dirty.set()
             return found
         slot = self._free_slot()
         worker = WorkerRecord(
-            id=str(ids.uuid7()), slot=slot, url=url, labels=labels or {}, priority=priority, cost=cost
+            id=str(ids.uuid7()),
+            slot=slot,
+            url=url,
+            labels=labels or {},
+            priority=priority,
+            cost=cost,
+            api_key=api_key,
         )
         self._configured[worker.id] = labels or {}
         self._region.worker_reset(slot)
@@ -111,19 +127,29 @@ class Registry:
             self._region.index.dismiss(worker.slot)
         self._region.worker_reset(worker.slot)
 
-    def identify(self, id: str, runtime: str, info: EngineInfo) -> None:
-        """Take over what an engine told: contract, features, model, labels (configured labels win).
+    def identify(
+        self,
+        id: str,
+        runtime: str,
+        info: EngineInfo,
+        capabilities: frozenset[str] | None = None,
+        kind: BackendKind = "tokens",
+    ) -> None:
+        """Take over what an engine told: contract, features, models, labels (configured labels win).
+
+        ``capabilities`` are those of its driver, by default those of the contract ``runtime``.
 
         Raises:
-            ValueError: ``runtime`` is no contract's name.
+            ValueError: ``runtime`` is no contract's name, and nothing else tells the capabilities.
         """
         worker = self._workers[id]
-        if self._infos.get(id) == info and worker.runtime == runtime:
+        features = offered(adapter(runtime).capabilities if capabilities is None else capabilities, info)
+        if self._infos.get(id) == info and (worker.runtime, worker.kind, worker.features) == (runtime, kind, features):
             return
-        worker.features = offered(adapter(runtime).capabilities, info)
+        worker.features = features
         self._infos[id] = info
-        worker.runtime = runtime
-        worker.models = [info.model_id] if info.model_id else []
+        worker.runtime, worker.kind = runtime, kind
+        worker.models = list(info.models) or ([info.model_id] if info.model_id else [])
         worker.labels = {**info.labels, **self._configured.get(id, {})}
         self._derive()
         self.dirty.set()
