@@ -1,6 +1,7 @@
 """The routes that belong to no dialect: models, tokenizers, health, metrics and the fleet."""
 
 from smg.api import admin, health, models
+from smg.api.forward import or_forward
 from smg.api.info import ModelInfo, ServerInfo, model_info, server_info
 from smg.api.json_handler import json_handler
 from smg.api.route import Route
@@ -13,7 +14,7 @@ OPERATIONS: tuple[Route, ...] = (
     Route(
         "POST",
         "/v1/tokenize",
-        json_handler(tokenize),
+        or_forward("tokenize", json_handler(tokenize)),
         "data",
         summary="Token ids of texts or of a conversation",
         body=TokenizeBody,
@@ -22,7 +23,7 @@ OPERATIONS: tuple[Route, ...] = (
     Route(
         "POST",
         "/v1/detokenize",
-        json_handler(detokenize),
+        or_forward("detokenize", json_handler(detokenize)),
         "data",
         summary="Text of token ids",
         body=DetokenizeBody,

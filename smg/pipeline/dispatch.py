@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
 from smg.core.backends import EngineRequest, Source
 from smg.core.batch import TokenBatch
@@ -14,8 +13,7 @@ from smg.core.errors import GatewayError
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.services import Services
-from smg.routing.fleet_router import outcome_of
-from smg.routing.retry import Attempts
+from smg.pipeline.trying import try_workers
 from smg.routing.router import Lease, Query
 
 EngineRequests: TypeAlias = Callable[[int], EngineRequest]
@@ -44,26 +42,11 @@ class Dispatcher:
         Raises:
             GatewayError: the last attempt's error, or ``no_available_workers``.
         """
-        router = self._services.router
-        attempts = Attempts(self._services.settings.routing, self._ctx)
 
-        def available(tried: frozenset[str]) -> bool:
-            return router.available(replace(query, tried=tried))
+        async def attempt(lease: Lease, number: int) -> Running:
+            return await self._attempt(lease, engine_request(number))
 
-        while True:
-            lease = router.select(replace(query, tried=attempts.tried))
-            try:
-                self._facts.selected(lease, self._services.router.policy, attempts.number)
-                return await self._attempt(lease, engine_request(attempts.number))
-            except GatewayError as error:
-                router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                wait = attempts.failed(error, lease.worker.id, available)
-                self._facts.retried(error.code)
-            except BaseException:
-                router.release(lease, "cancelled")
-                raise
-            if wait:
-                await self._interrupt.run(asyncio.sleep(wait))
+        return await try_workers(self._services, self._ctx, self._interrupt, self._facts, query, attempt)
 
     async def _attempt(self, lease: Lease, request: EngineRequest) -> Running:
         driver = self._services.drivers.get(lease.worker)

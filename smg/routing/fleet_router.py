@@ -61,6 +61,11 @@ class FleetRouter:
         """Tell whether ``select`` would find a worker."""
         return _look(self._of(query.model), query)
 
+    def count(self, query: Query) -> int:
+        """How many workers ``select`` would choose from now."""
+        candidates = self._of(query.model)
+        return len(candidates) if _look(candidates, query) else 0
+
     def commit(self, lease: Lease) -> None:
         """See ``Router.commit``: the prompt is computed, and the worker was seen to work."""
         slot = lease.worker.slot

@@ -59,6 +59,10 @@ class Router(Protocol):
         """Tell whether ``select`` would find a worker (a retry asks before it waits)."""
         ...
 
+    def count(self, query: Query) -> int:
+        """How many workers ``select`` would choose from now. Raises GatewayError for an unknown model."""
+        ...
+
     def commit(self, lease: Lease) -> None:
         """The worker has accepted the request (first batch): prefixes may be learnt."""
         ...

@@ -304,7 +304,7 @@ async def test_the_process_ends_cleanly_on_sigterm(settings, region):
         assert statuses(view) == {engine.url: "ready"}
 
 
-@pytest.mark.parametrize(("urls", "backend"), [(("http://a:1",), None), (("grpc://a:1",), "abacus")])
+@pytest.mark.parametrize(("urls", "backend"), [(("ftp://a:1",), None), (("grpc://a:1",), "abacus")])
 async def test_flags_that_make_no_sense_end_the_start(settings, region, urls, backend):
     with pytest.raises(ValueError, match=r"grpc|abacus"):
         await serve(settings(*urls, backend=backend), region, (), asyncio.Event())

@@ -73,6 +73,8 @@ class Worker(msgspec.Struct):
     id: str
     url: str = "grpc://127.0.0.1:1"
     runtime: str = "vllm"
+    kind: str = "tokens"
+    api_key: str = ""
 
 
 class TestPool:

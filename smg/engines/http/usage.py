@@ -20,7 +20,10 @@ _MARKS = (b'"usage"', b'"meta_info"')
 class Tap(Protocol):
     """Sees an answer on its way."""
 
-    usage: Usage
+    @property
+    def usage(self) -> Usage:
+        """The counts told so far."""
+        ...
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the body and return what may go out now."""
