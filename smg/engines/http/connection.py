@@ -110,6 +110,9 @@ class Connection(asyncio.Protocol):
             self._fail(BrokenExchange("the engine wants another protocol"))
         except httptools.HttpParserError as error:
             self._fail(BrokenExchange(f"not HTTP: {error}"))
+        if self._spoilt:
+            self.reusable = False
+            self.abort()
         if self._size >= HIGH_WATER and not self._paused and not self._over:
             assert self._transport is not None
             self._paused = True
@@ -130,14 +133,20 @@ class Connection(asyncio.Protocol):
     # -- httptools
 
     def on_message_begin(self) -> None:
-        self.headers = []
+        if self._over:
+            # A second answer to one request: the connection is out of step.
+            self._spoilt = True
+        else:
+            self.headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._spoilt:
+            return
         self.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:
+        if status < 200 or self._spoilt:
             return
         self.status = status
         names = {name for name, _ in self.headers}
@@ -145,6 +154,8 @@ class Connection(asyncio.Protocol):
         self._headed = True
 
     def on_body(self, data: bytes) -> None:
+        if self._spoilt:
+            return
         self._chunks.append(data)
         self._size += len(data)
 
@@ -165,6 +176,7 @@ class Connection(asyncio.Protocol):
         self._over = False
         self._to_eof = False
         self._touched = False
+        self._spoilt = False
         self._error: BrokenExchange | None = None
         self._chunks: deque[bytes] = deque()
         self._size = 0
