@@ -13,6 +13,7 @@ from smg._native import region as table
 from smg.config.settings import Settings
 from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo
+from smg.engines.finding import scheme_of
 from smg.engines.http.address import with_rank
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
@@ -109,6 +110,13 @@ class FleetControl:
         count = self._ranks.get(spec.url, 0)
         return [replace(spec, url=with_rank(spec.url, rank)) for rank in range(count)] or [spec]
 
+    def _labels(self, spec: WorkerSpec) -> dict[str, str]:
+        """The spec's labels; of an engine core, which does not tell its model, also the configured one."""
+        path = self._settings.model.model_path
+        if path is None or scheme_of(spec.url) != "zmq":
+            return spec.labels
+        return {"model_path": path, **spec.labels}
+
     def _expand(self, worker: WorkerRecord, ranks: int) -> bool:
         """Let a worker for each data-parallel rank take over from ``worker``; False where that is not wanted."""
         if not self._settings.fleet.dp_aware:
@@ -121,7 +129,7 @@ class FleetControl:
     def _watch(self, spec: WorkerSpec) -> None:
         """Have the worker in the registry and a monitor on it."""
         worker = self.registry.add(
-            spec.url, labels=spec.labels, priority=spec.priority, cost=spec.cost, api_key=spec.api_key
+            spec.url, labels=self._labels(spec), priority=spec.priority, cost=spec.cost, api_key=spec.api_key
         )
         if worker.id in self._probing:
             return
@@ -140,6 +148,7 @@ class FleetControl:
             self._tokenizers.want,
             spec.runtime,
             self._expand,
+            self._settings.server.workers + 1,
         )
         self._monitors[worker.id] = monitor
         task = asyncio.create_task(monitor.run(), name=f"monitor of {worker.url}")

@@ -1,7 +1,7 @@
 """Who answers at a worker's URL? By its scheme, and where it has none, by asking (spec engine-contract 4.1)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from smg.core.errors import GatewayError
@@ -14,8 +14,13 @@ from smg.engines.table import ADAPTERS, adapter
 from smg.engines.transport import address as grpc
 from smg.engines.transport.base import Transport
 from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.zmq import address as zmq
+from smg.engines.zmq.driver import ZmqDriver
 
-Scheme: TypeAlias = Literal["grpc", "http", ""]
+# Number of the control process.
+_CONTROL = 0
+
+Scheme: TypeAlias = Literal["grpc", "http", "zmq", ""]
 
 
 def scheme_of(url: str) -> Scheme:
@@ -28,31 +33,46 @@ def scheme_of(url: str) -> Scheme:
     if named in ("http", "https"):
         http.parse(url)
         return "http"
+    if named in ("ipc", "zmq"):
+        zmq.parse(url)
+        return "zmq"
     grpc.parse(url)
     return "grpc" if named else ""
 
 
 class Finder:
-    """Finds the driver for one URL. ``runtime`` is the configured contract or kind of server, empty when it is to be
-    found out; ``key`` the API key of an HTTP engine.
+    """Finds the driver for one URL, in control.
+
+    ``runtime`` is the configured contract or kind of server, empty when it is to be found out; ``key`` the API key of
+    an HTTP engine. ``labels`` are configured ones, and ``processes`` counts those of the gateway: for engine cores.
 
     Raises:
         ValueError: it is no engine's URL.
     """
 
     def __init__(
-        self, url: str, runtime: str = "", key: str = "", connect: Callable[[str], Transport] = GrpcioTransport
+        self,
+        url: str,
+        runtime: str = "",
+        key: str = "",
+        labels: Mapping[str, str] | None = None,
+        processes: int = 1,
+        connect: Callable[[str], Transport] = GrpcioTransport,
     ) -> None:
         self.scheme = scheme_of(url)
         self._url = url
         self._runtime = runtime
         self._key = key
-        self._transport = connect(url) if self.scheme != "http" else None
+        self._labels = labels
+        self._processes = processes
+        self._transport = connect(url) if self.scheme in ("grpc", "") else None
 
     async def find(self) -> Driver:
         """Return the driver; the caller closes it. Raises GatewayError when nobody answers who is known."""
         if self.scheme == "http":
             return HttpDriver(self._url, self._runtime, self._key)
+        if self.scheme == "zmq":
+            return self._zmq()
         if self.scheme == "grpc":
             return await self._grpc()
         return await self._either()
@@ -67,6 +87,13 @@ class Finder:
         """Close what was opened for the search (a driver that was found has it for itself)."""
         if self._transport is not None:
             await self._transport.close()
+
+    def _zmq(self) -> Driver:
+        try:
+            return ZmqDriver(self._url, _CONTROL, self._processes, self._labels)
+        except ValueError as error:
+            message = "the sockets for the engine cannot be opened"
+            raise GatewayError("worker_failed", message, detail=str(error), worker_fault=True) from None
 
     async def _grpc(self) -> Driver:
         assert self._transport is not None

@@ -1,16 +1,25 @@
 """DriverPool: the drivers of one process, one per worker."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Protocol
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Protocol, TypeAlias
 
 from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
+from smg.engines.base import EngineLoad
 from smg.engines.driver import MESSAGE_LIMIT, GrpcDriver
 from smg.engines.http.driver import HttpDriver
 from smg.engines.table import adapter
 from smg.engines.transport.base import Transport
 from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.zmq.driver import ZmqDriver
+
+log = logging.getLogger("smg.engines")
+
+# How URLs of engine cores begin.
+_CORES = ("ipc://", "zmq://")
 
 
 class Target(Protocol):
@@ -31,28 +40,44 @@ class Target(Protocol):
     @property
     def api_key(self) -> str: ...
 
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+    @property
+    def slot(self) -> int: ...
+
+
+PoolDriver: TypeAlias = GrpcDriver | HttpDriver | ZmqDriver
+
 
 class DriverPool:
     """Makes drivers on first use and keeps them until their worker leaves or changes.
 
-    ``connect`` makes the transport to a URL; ``message_limit`` bounds what is sent for one generation, in bytes.
+    ``connect`` makes the transport to a URL; ``message_limit`` bounds what is sent for one generation, in bytes;
+    ``process`` is this process's number. ``on_load`` is told loads that engines send by themselves.
     """
 
     def __init__(
-        self, connect: Callable[[str], Transport] = GrpcioTransport, message_limit: int = MESSAGE_LIMIT
+        self,
+        connect: Callable[[str], Transport] = GrpcioTransport,
+        message_limit: int = MESSAGE_LIMIT,
+        process: int = 1,
+        on_load: Callable[[Target, EngineLoad], None] | None = None,
     ) -> None:
         self._connect = connect
         self._message_limit = message_limit
-        self._drivers: dict[str, GrpcDriver | HttpDriver] = {}
+        self._process = process
+        self._on_load = on_load
+        self._drivers: dict[str, PoolDriver] = {}
 
-    def get(self, worker: Target) -> GrpcDriver:
+    def get(self, worker: Target) -> GrpcDriver | ZmqDriver:
         """Return the driver of a worker of kind ``tokens``.
 
         Raises:
             GatewayError: ``no_available_workers`` (503) while the worker's contract is not known.
         """
         driver = self._driver(worker)
-        if not isinstance(driver, GrpcDriver):
+        if isinstance(driver, HttpDriver):
             raise _unknown(f"{worker.url} takes no token ids")
         return driver
 
@@ -64,10 +89,19 @@ class DriverPool:
         return driver
 
     def retain(self, workers: Iterable[Target]) -> None:
-        """Keep the drivers of these workers only; the others close once their generations are over."""
-        wanted = {worker.id for worker in workers}
+        """Keep the drivers of these workers only; the others close once their generations are over.
+
+        Engine cores connect to us: for them there has to be a driver before the first request.
+        """
+        wanted = {worker.id: worker for worker in workers}
         for gone in [key for key in self._drivers if key not in wanted]:
             self._drivers.pop(gone).retire()
+        for worker in wanted.values():
+            if worker.url.startswith(_CORES):
+                try:
+                    self._driver(worker)
+                except GatewayError as error:
+                    log.error("engine core cannot be served", extra={"worker": worker.url, "error": error.detail})
 
     async def close(self) -> None:
         """Close all drivers; running generations end with ``shutting_down``."""
@@ -77,7 +111,7 @@ class DriverPool:
     def __len__(self) -> int:
         return len(self._drivers)
 
-    def _driver(self, worker: Target) -> GrpcDriver | HttpDriver:
+    def _driver(self, worker: Target) -> PoolDriver:
         found = self._drivers.get(worker.id)
         if found is not None:
             if _fits(found, worker):
@@ -91,15 +125,21 @@ class DriverPool:
         self._drivers[worker.id] = driver
         return driver
 
-    def _make(self, worker: Target) -> GrpcDriver | HttpDriver:
+    def _make(self, worker: Target) -> PoolDriver:
+        if worker.url.startswith(_CORES):
+            on_load = None if self._on_load is None else partial(self._on_load, worker)
+            return ZmqDriver(worker.url, self._process, labels=worker.labels, on_load=on_load)
         if worker.kind == "raw":
             return HttpDriver(worker.url, worker.runtime, worker.api_key)
         contract = adapter(worker.runtime)
         return GrpcDriver(worker.url, contract, self._connect(worker.url), self._message_limit)
 
 
-def _fits(driver: GrpcDriver | HttpDriver, worker: Target) -> bool:
+def _fits(driver: PoolDriver, worker: Target) -> bool:
     """Whether the driver is still what the worker needs."""
+    if isinstance(driver, ZmqDriver):
+        driver.relabel(worker.labels)
+        return driver.url == worker.url
     if (driver.url, driver.runtime, driver.kind) != (worker.url, worker.runtime, worker.kind):
         return False
     return not isinstance(driver, HttpDriver) or driver.key == worker.api_key

@@ -40,7 +40,7 @@ class WorkerMonitor:
     ``runtime`` is the configured contract or empty. ``probes`` bounds how many monitors probe at the same time;
     ``on_identified`` is called with the model's id when an engine has told something new, or its model still has no
     tokenizer. ``expand(worker, ranks)`` is asked when an HTTP engine has several data-parallel ranks; True: workers of
-    their own take the place of this one.
+    their own take the place of this one. ``processes`` counts those of the gateway that engines can connect to.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class WorkerMonitor:
         on_identified: Identified,
         runtime: str = "",
         expand: Expand = _never,
+        processes: int = 1,
     ) -> None:
         self.worker = worker
         self._registry = registry
@@ -65,7 +66,7 @@ class WorkerMonitor:
         # A worker that an earlier control process knew goes on with its status and contract, and proves itself again.
         self._health = Health(thresholds, clock.monotonic(), worker.status)
         known = worker.runtime if worker.kind == "tokens" else ""
-        self._finder = Finder(worker.url, runtime or known, worker.api_key)
+        self._finder = Finder(worker.url, runtime or known, worker.api_key, worker.labels, processes)
         self._expand = expand
         self._driver: Driver | None = None
         self._identified = False

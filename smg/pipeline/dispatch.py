@@ -1,7 +1,7 @@
 """Finds a worker for a prepared request and gets its first batch; everything before the first byte may be retried."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import msgspec
@@ -50,7 +50,8 @@ class Dispatcher:
 
     async def _attempt(self, lease: Lease, request: EngineRequest) -> Running:
         driver = self._services.drivers.get(lease.worker)
-        source = await self._interrupt.run(driver.open(self._ctx, request))
+        opening: Awaitable[Source] = driver.open(self._ctx, request)
+        source = await self._interrupt.run(opening)
         try:
             first = await self._first(source)
         except BaseException as error:

@@ -75,6 +75,8 @@ class Worker(msgspec.Struct):
     runtime: str = "vllm"
     kind: str = "tokens"
     api_key: str = ""
+    labels: dict = {}
+    slot: int = 0
 
 
 class TestPool:

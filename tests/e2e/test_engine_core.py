@@ -1,0 +1,38 @@
+"""A gateway of two processes in front of an engine core over ZeroMQ."""
+
+import io
+import zipfile
+
+import pytest
+
+from smg.engine_server.mock import tokenizer
+from smg.engines.zmq.address import parse
+from tests.engines.zmq.core import MockCore
+from tests.engines.zmq.test_zmq import free_url
+from tests.gateway import running_async, settings, until_async
+
+pytestmark = pytest.mark.e2e
+QUESTION = [{"role": "user", "content": "x"}]
+
+
+async def test_chat_streams_and_a_restarted_worker(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    model = tmp_path / "mock-model"
+    zipfile.ZipFile(io.BytesIO(tokenizer.archive(128))).extractall(model)
+    url = free_url()
+    flags = ("--worker-urls", url, "--model-path", str(model), "--workers", "2")
+    words = [*tokenizer.encode_text("hello from the core"), tokenizer.EOS]
+    async with (
+        running_async(settings(tmp_path, *flags), ready=0) as gateway,
+        MockCore(parse(url).handshake, lambda add: words) as core,
+    ):
+        await until_async(gateway.ready)
+        async with gateway.async_client() as client:
+            for _ in range(8):
+                whole = await client.chat.completions.create(model="mock-model", messages=QUESTION)
+                assert whole.choices[0].message.content == "hello from the core"
+                stream = await client.chat.completions.create(model="mock-model", messages=QUESTION, stream=True)
+                parts = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+                assert "".join(parts) == "hello from the core"
+        assert core.aborts == []
+        assert {add[11] for add in core.adds} <= {1, 2}
