@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,10 @@ class SettingsError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = list(problems)
+
+
+# An engine's address without a scheme, maybe with a data-parallel rank.
+_HOST_AND_PORT = re.compile(r"[^\s/@]+:\d+(@\d+)?")
 
 
 def parser(prog: str = "smg-server") -> argparse.ArgumentParser:
@@ -128,7 +133,8 @@ def check(settings: Settings) -> list[str]:
     seen: set[str] = set()
     for url in settings.fleet.worker_urls:
         scheme, mark, rest = url.partition("://")
-        if scheme not in ("grpc", "grpcs", "http", "https", "ipc") or not mark or not rest:
+        named = scheme in ("grpc", "grpcs", "http", "https", "ipc", "zmq") and bool(rest)
+        if not (named if mark else _HOST_AND_PORT.fullmatch(url)):
             out.append(f"--worker-urls: {url!r} is not an engine address such as grpc://127.0.0.1:50051")
         if url in seen:
             out.append(f"--worker-urls: {url!r} is given twice")

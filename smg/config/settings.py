@@ -93,7 +93,8 @@ class FleetSettings(_Group, frozen=True):
         option(
             "--worker-urls",
             "Engines, as grpc://host:port or http://host:port, separated by spaces or commas; without a scheme both "
-            "are tried. http://host:port@N is data-parallel rank N of an engine.",
+            "are tried. http://host:port@N is data-parallel rank N of an engine; ipc:///path and zmq://host:port are "
+            "engine cores of vLLM.",
         ),
     ] = ()
     worker_api_key: Annotated[

@@ -70,7 +70,8 @@ class TestUntouched:
 
 class TestWhatTheEngineGets:
     async def test_the_body_as_the_client_wrote_it(self):
-        body = b'{ "messages" : [{"role":"user","content":"\\u00fc \xc3\xbc"}], "top_p":1.00, "x_own": [1e3 ], "model":"mock-model" }'
+        messages = b'"messages" : [{"role":"user","content":"\\u00fc \xc3\xbc"}]'
+        body = b"{ " + messages + b', "top_p":1.00, "x_own": [1e3 ], "model":"mock-model" }'
         async with place(engine()) as at:
             assert (await post(at.url, CHAT, body)).status_code == 200
             assert at.engines[0].requests[0].body == body

@@ -86,17 +86,19 @@ async def test_a_url_without_scheme_is_asked_in_both_ways_at_once(region, tmp_pa
 
 
 async def test_an_engine_that_dies_and_comes_back_as_another_kind(region, tmp_path):
-    async with MockHttpEngine(HttpScript(models=("a",)), server="vllm") as engine:
-        async with controlling(region, tmp_path, engine.url) as (view, _):
-            await until(lambda: ready(view))
-            await engine.stop()
-            await until(lambda: not ready(view))
-            other = MockHttpEngine(HttpScript(models=("b",)), int(engine.address.split(":")[1]), server="sglang")
-            async with other:
-                found = await until(lambda: ready(view).get(engine.url))
-                await until(lambda: ready(view)[engine.url].models == ["b"])
-                assert ready(view)[engine.url].runtime == "sglang"
-                assert found.id == ready(view)[engine.url].id
+    async with (
+        MockHttpEngine(HttpScript(models=("a",)), server="vllm") as engine,
+        controlling(region, tmp_path, engine.url) as (view, _),
+    ):
+        await until(lambda: ready(view))
+        await engine.stop()
+        await until(lambda: not ready(view))
+        other = MockHttpEngine(HttpScript(models=("b",)), int(engine.address.split(":")[1]), server="sglang")
+        async with other:
+            found = await until(lambda: ready(view).get(engine.url))
+            await until(lambda: ready(view)[engine.url].models == ["b"])
+            assert ready(view)[engine.url].runtime == "sglang"
+            assert found.id == ready(view)[engine.url].id
 
 
 async def test_keys_are_used_and_never_shown(region, tmp_path):
@@ -118,22 +120,28 @@ def test_a_key_for_nobody_is_a_mistake():
 
 class TestRanks:
     async def test_RO_05_each_rank_is_a_worker_and_the_engine_itself_is_none(self, region, tmp_path):
-        async with MockHttpEngine(HttpScript(dp_size=3, running=1), server="sglang") as engine:
-            async with controlling(region, tmp_path, engine.url, dp_aware=True) as (view, _):
-                urls = {f"{engine.url}@{rank}" for rank in range(3)}
-                found = await until(lambda: set(ready(view)) == urls and ready(view))
-                assert {worker.url for worker in view.snapshot().workers} == urls
-                # Load is each rank's own.
-                slots = {worker.url[-1]: worker.slot for worker in found.values()}
-                await until(lambda: region.worker_get(slots["2"], table.RUNNING) == 3)
-                assert [region.worker_get(slots[rank], table.RUNNING) for rank in "01"] == [1, 2]
+        async with (
+            MockHttpEngine(HttpScript(dp_size=3, running=1), server="sglang") as engine,
+            controlling(region, tmp_path, engine.url, dp_aware=True) as (view, _),
+        ):
+            urls = {f"{engine.url}@{rank}" for rank in range(3)}
+            found = await until(lambda: set(ready(view)) == urls and ready(view))
+            assert {worker.url for worker in view.snapshot().workers} == urls
+            # Load is each rank's own.
+            slots = {worker.url[-1]: worker.slot for worker in found.values()}
+            await until(lambda: region.worker_get(slots["2"], table.RUNNING) == 3)
+            assert [region.worker_get(slots[rank], table.RUNNING) for rank in "01"] == [1, 2]
 
     async def test_without_the_flag_an_engine_is_one_worker(self, region, tmp_path):
-        async with MockHttpEngine(HttpScript(dp_size=3), server="sglang") as engine:
-            async with controlling(region, tmp_path, engine.url) as (view, _):
-                await until(lambda: set(ready(view)) == {engine.url})
+        async with (
+            MockHttpEngine(HttpScript(dp_size=3), server="sglang") as engine,
+            controlling(region, tmp_path, engine.url) as (view, _),
+        ):
+            await until(lambda: set(ready(view)) == {engine.url})
 
     async def test_dp_vllm_http_engines_that_balance_by_themselves_stay_one_worker(self, region, tmp_path):
-        async with MockHttpEngine(HttpScript(dp_size=3), server="vllm") as engine:
-            async with controlling(region, tmp_path, engine.url, dp_aware=True) as (view, _):
-                await until(lambda: set(ready(view)) == {engine.url})
+        async with (
+            MockHttpEngine(HttpScript(dp_size=3), server="vllm") as engine,
+            controlling(region, tmp_path, engine.url, dp_aware=True) as (view, _),
+        ):
+            await until(lambda: set(ready(view)) == {engine.url})

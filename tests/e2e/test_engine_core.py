@@ -1,6 +1,8 @@
 """A gateway of two processes in front of an engine core over ZeroMQ."""
 
 import io
+import os
+import signal
 import zipfile
 
 import pytest
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.e2e
 QUESTION = [{"role": "user", "content": "x"}]
 
 
-async def test_chat_streams_and_a_restarted_worker(tmp_path, monkeypatch):
+async def test_chat_streams_and_processes_that_start_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     model = tmp_path / "mock-model"
     zipfile.ZipFile(io.BytesIO(tokenizer.archive(128))).extractall(model)
@@ -34,5 +36,12 @@ async def test_chat_streams_and_a_restarted_worker(tmp_path, monkeypatch):
                 stream = await client.chat.completions.create(model="mock-model", messages=QUESTION, stream=True)
                 parts = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
                 assert "".join(parts) == "hello from the core"
-        assert core.aborts == []
-        assert {add[11] for add in core.adds} <= {1, 2}
+            assert {add[11] for add in core.adds} <= {1, 2}
+            assert core.aborts == []
+            # Its successor has the same sockets, and the engine finds them.
+            for role in ("worker-1", "worker-2", "control"):
+                os.kill(gateway.child(role), signal.SIGKILL)
+            await until_async(lambda: gateway.child("control") and gateway.child("worker-1") and gateway.ready())
+            for _ in range(4):
+                whole = await client.chat.completions.create(model="mock-model", messages=QUESTION)
+                assert whole.choices[0].message.content == "hello from the core"

@@ -79,7 +79,7 @@ class ZmqDriver:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         try:
             self._handshake = Handshake(context, address, processes) if process == 0 else None
-            self._port = Port(context, address, process, self._take, self._greeted)
+            self._port = Port(context, address, process, self._take, self._greeted, self._gone)
         except (OSError, zmq.ZMQError) as error:
             raise ValueError(f"{url}: {error}") from None
 
@@ -263,6 +263,10 @@ class ZmqDriver:
         self._dead = True
         if self._handshake is not None:
             self._handshake.facts = None
+        self._gone()
+
+    def _gone(self) -> None:
+        """Nobody answers any more."""
         error = GatewayError("worker_failed", "the engine has died", status=503, worker_fault=True)
         for source, _ in list(self._sources.values()):
             source.fail(error)

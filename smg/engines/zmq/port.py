@@ -1,7 +1,6 @@
 """The sockets of one process of the gateway, on its event loop: requests out (ROUTER), outputs in (PULL)."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 
 import zmq
@@ -48,7 +47,7 @@ class Inbox:
 
 class Port:
     """One process's two sockets at ``address``; ``take(frames)`` gets the engine's outputs, ``greet(frames)`` what it
-    says when it connects.
+    says when it connects. ``lost()`` is called when its connection has ended: who dies does not always say so.
 
     Raises:
         OSError: the sockets cannot be bound.
@@ -61,6 +60,7 @@ class Port:
         process: int,
         take: Callable[[list[bytes]], None],
         greet: Callable[[list[bytes]], None],
+        lost: Callable[[], None],
     ) -> None:
         prepare(address)
         self._router = context.socket(zmq.ROUTER)
@@ -80,6 +80,8 @@ class Port:
             raise
         self._greetings = Inbox(self._router, greet)
         self._outputs = Inbox(pull, take)
+        self._lost = lost
+        self._events = Inbox(self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED), self._disconnected)
 
     def send(self, identity: bytes, frames: Sequence[bytes]) -> None:
         """Send one message. Raises GatewayError ``worker_failed`` (503) when no such engine is connected."""
@@ -95,6 +97,13 @@ class Port:
 
     def close(self) -> None:
         """Close both sockets. Idempotent."""
-        with contextlib.suppress(zmq.ZMQError):
-            self._greetings.close()
-            self._outputs.close()
+        if self._router.closed:
+            return
+        self._router.disable_monitor()
+        for inbox in (self._events, self._greetings, self._outputs):
+            inbox.close()
+
+    def _disconnected(self, _event: list[bytes]) -> None:
+        # What the engine has still said counts.
+        self._outputs.look()
+        self._lost()

@@ -49,10 +49,12 @@ class TestForward:
 
     async def test_headers_of_the_connection_stay_behind(self):
         head = b"HTTP/1.1 200 OK\r\nconnection: x-own, close\r\nx-own: 1\r\nkeep-alive: 5\r\nx-request-id: e\r\n"
-        async with peer([head + b"x-shown: 2\r\ncontent-length: 1\r\n\r\na"]) as server:
-            async with driver_to(f"http://127.0.0.1:{server.port}") as driver:
-                answer = await forward(driver)
-                assert answer.headers == [("x-shown", "2"), ("content-length", "1")]
+        async with (
+            peer([head + b"x-shown: 2\r\ncontent-length: 1\r\n\r\na"]) as server,
+            driver_to(f"http://127.0.0.1:{server.port}") as driver,
+        ):
+            answer = await forward(driver)
+            assert answer.headers == [("x-shown", "2"), ("content-length", "1")]
 
     @pytest.mark.parametrize("status", [400, 404, 413, 422, 501])
     async def test_RL_01_the_clients_own_mistakes_come_back_in_the_engines_words(self, status):
@@ -106,13 +108,15 @@ class TestForward:
 
     async def test_a_stream_that_breaks_off_after_its_first_bytes(self):
         begun = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n"
-        async with peer([begun, 0.02, Peer.CLOSE]) as server:
-            async with driver_to(f"http://127.0.0.1:{server.port}") as driver:
-                answer = await forward(driver)
-                assert await answer.body.read() == b"a"
-                with pytest.raises(GatewayError) as caught:
-                    await answer.body.read()
-                assert (caught.value.code, caught.value.worker_fault) == ("worker_stream_failed", True)
+        async with (
+            peer([begun, 0.02, Peer.CLOSE]) as server,
+            driver_to(f"http://127.0.0.1:{server.port}") as driver,
+        ):
+            answer = await forward(driver)
+            assert await answer.body.read() == b"a"
+            with pytest.raises(GatewayError) as caught:
+                await answer.body.read()
+            assert (caught.value.code, caught.value.worker_fault) == ("worker_stream_failed", True)
 
     async def test_closing_the_body_closes_the_engines_connection(self):
         script = HttpScript(texts=("one two three",), delay=0.02)
@@ -156,31 +160,33 @@ class TestRanks:
 class TestFacts:
     @pytest.mark.parametrize("server", ["vllm", "sglang", "openai"])
     async def test_which_server_it_is_and_what_it_serves(self, server):
-        async with MockHttpEngine(HttpScript(models=("m", "adapter")), server=server) as engine:
-            async with driver_to(engine.url) as driver:
-                info = await driver.info()
-                assert driver.runtime == server
-                assert (info.model_id, info.models, info.context_length) == ("m", ("m", "adapter"), 4096)
-                own = {"vllm": {"tokenize_api", "detokenize_api"}, "sglang": {"generate_api"}, "openai": set()}
-                assert driver.capabilities == {"chat_api", "completions_api", "loads"} | own[server]
-                assert "secret" not in str(info)
+        async with (
+            MockHttpEngine(HttpScript(models=("m", "adapter")), server=server) as engine,
+            driver_to(engine.url) as driver,
+        ):
+            info = await driver.info()
+            assert driver.runtime == server
+            assert (info.model_id, info.models, info.context_length) == ("m", ("m", "adapter"), 4096)
+            own = {"vllm": {"tokenize_api", "detokenize_api"}, "sglang": {"generate_api"}, "openai": set()}
+            assert driver.capabilities == {"chat_api", "completions_api", "loads"} | own[server]
+            assert "secret" not in str(info)
 
     async def test_a_configured_kind_wins_and_hidden_documents_are_no_harm(self):
         hidden = frozenset({"/openapi.json", "/get_server_info", "/get_model_info"})
         async with MockHttpEngine(HttpScript(hidden=hidden), server="sglang") as engine:
-            async with driver_to(engine.url) as driver:
-                await driver.info()
-                assert driver.runtime == "sglang"
-                assert "generate_api" in driver.capabilities
-            async with driver_to(engine.url, runtime="vllm") as driver:
-                await driver.info()
-                assert driver.runtime == "vllm"
+            for configured, runtime in (("", "sglang"), ("vllm", "vllm")):
+                async with driver_to(engine.url, runtime=configured) as driver:
+                    await driver.info()
+                    assert driver.runtime == runtime
+                    assert ("generate_api" in driver.capabilities) == (runtime == "sglang")
 
     async def test_one_that_tells_of_no_model_is_no_engine(self):
-        async with MockHttpEngine(HttpScript(hidden=frozenset({"/v1/models"}))) as engine:
-            async with driver_to(engine.url) as driver:
-                with pytest.raises(GatewayError, match="does not tell what it serves"):
-                    await driver.info()
+        async with (
+            MockHttpEngine(HttpScript(hidden=frozenset({"/v1/models"}))) as engine,
+            driver_to(engine.url) as driver,
+        ):
+            with pytest.raises(GatewayError, match="does not tell what it serves"):
+                await driver.info()
 
     async def test_health(self):
         async with MockHttpEngine() as engine, driver_to(engine.url) as driver:

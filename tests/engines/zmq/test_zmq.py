@@ -114,7 +114,7 @@ class TestHandshake:
             return False
 
         async with asyncio.timeout(5):
-            while not await connected():
+            while not await connected():  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
         assert ids(await run(at)) == [5, 6, 7]
         await again.close()
@@ -289,6 +289,16 @@ class TestEnds:
             await run(at)
         assert (caught.value.code, caught.value.status) == ("worker_failed", 503)
         assert at.worker._sources == {}
+
+    async def test_an_engine_that_dies_without_a_word_fails_what_runs(self, at):
+        at.core.tokens = lambda add: [5] * 60
+        at.core.delay = 0.05
+        source = await at.worker.open(RequestContext("q"), request())
+        assert ids(await source.next()) == [5]
+        await at.core.__aexit__()
+        with pytest.raises(GatewayError) as caught:
+            await drain(source)
+        assert (caught.value.code, caught.value.worker_fault) == ("worker_failed", True)
 
 
 class TestUtility:
