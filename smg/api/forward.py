@@ -28,7 +28,7 @@ from smg.engines.http.errors import message_of
 from smg.engines.http.fields import Fields
 from smg.engines.http.routes import BY_DIALECT
 from smg.engines.transport.errors import presentable
-from smg.pipeline.backend import choose, has_http
+from smg.pipeline.backend import choose
 from smg.pipeline.raw_call import RawCall, ask_for_usage, forwarded
 from smg.pipeline.relay import Relay, is_events
 from smg.pipeline.services import Services
@@ -46,7 +46,7 @@ async def route(
 
     What is wrong with a body, or with the model it names, is left to the dialect to say.
     """
-    if not has_http(services.view.snapshot()):
+    if "raw" not in services.router.kinds():
         return "tokens", None
     read = partial(Fields, request.body)
     try:

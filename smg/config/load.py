@@ -28,6 +28,7 @@ class SettingsError(Exception):
 
 
 # An engine's address without a scheme, maybe with a data-parallel rank.
+_RANK = re.compile(r"@\d+$")
 _HOST_AND_PORT = re.compile(r"[^\s/@]+:\d+(@\d+)?")
 
 
@@ -139,6 +140,10 @@ def check(settings: Settings) -> list[str]:
         if url in seen:
             out.append(f"--worker-urls: {url!r} is given twice")
         seen.add(url)
+    known = {_RANK.sub("", url) for url in seen}
+    for key in settings.fleet.worker_api_key:
+        if "://" in key and not any(key.startswith(f"{url}=") for url in known):
+            out.append("--worker-api-key: there is a key for a URL that is none of --worker-urls")
     return out
 
 

@@ -5,7 +5,7 @@ import random
 from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
 from smg.engines.http.routes import BY_DIALECT
-from smg.fleet.records import FleetSnapshot, ModelRecord
+from smg.fleet.records import ModelRecord
 from smg.pipeline.services import Services
 from smg.routing.models import resolve
 from smg.routing.router import Query
@@ -13,11 +13,6 @@ from smg.routing.router import Query
 # What an HTTP engine may be asked when it does not speak the client's dialect, by what the request is.
 PROMPTS = ("completions_api", "chat_api")
 CONVERSATIONS = ("chat_api",)
-
-
-def has_http(snapshot: FleetSnapshot) -> bool:
-    """Whether any worker is an HTTP engine."""
-    return any(worker.kind == "raw" for worker in snapshot.workers)
 
 
 def choose(services: Services, name: str, dialect: str) -> tuple[BackendKind, ModelRecord]:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from smg._native.region import FAILURES, LAST_OK, PROCESSED, Region
 from smg.core import clock
+from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
 from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
@@ -38,6 +39,7 @@ class FleetRouter:
         self._policy = policy
         self._snapshot: FleetSnapshot | None = None
         self._candidates: dict[str, Candidates] = {}
+        self._kinds: frozenset[BackendKind] = frozenset()
 
     @property
     def policy(self) -> str:
@@ -88,12 +90,23 @@ class FleetRouter:
         elif outcome == "ok":
             self._region.worker_add(slot, PROCESSED, 1)
 
-    def _of(self, name: str) -> Candidates:
-        """The candidates for the model called ``name``. Raises GatewayError when there is no such model."""
+    def kinds(self) -> frozenset[BackendKind]:
+        """The kinds of backend there are in the fleet."""
+        self._current()
+        return self._kinds
+
+    def _current(self) -> FleetSnapshot:
+        """The snapshot as it is now; what was made of an older one is forgotten."""
         snapshot = self._fleet.snapshot()
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._candidates = {}
+            self._kinds = frozenset(worker.kind for worker in snapshot.workers)
+        return snapshot
+
+    def _of(self, name: str) -> Candidates:
+        """The candidates for the model called ``name``. Raises GatewayError when there is no such model."""
+        snapshot = self._current()
         found = self._candidates.get(name)
         if found is None:
             model = resolve(snapshot, name)

@@ -1,6 +1,7 @@
 """HttpClient: requests to one engine over a pool of kept connections (spec api-and-ops 4.4)."""
 
 import asyncio
+import functools
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 
@@ -19,6 +20,12 @@ HOP_BY_HOP = frozenset(
         *("te", "trailer", "trailers", "transfer-encoding", "upgrade"),
     }
 )
+
+
+@functools.cache
+def _system_trust() -> ssl.SSLContext:
+    """One for all engines: reading the system's certificates takes some milliseconds."""
+    return ssl.create_default_context()
 
 
 class Unreachable(ConnectionError):
@@ -91,7 +98,7 @@ class HttpClient:
     ) -> None:
         self.address = address
         self._connect_secs = connect_secs
-        self._tls = (tls or ssl.create_default_context()) if address.tls else None
+        self._tls = (tls or _system_trust()) if address.tls else None
         self._idle: list[tuple[float, Connection]] = []
         self._all: set[Connection] = set()
         self._closed = False
@@ -173,4 +180,7 @@ class HttpClient:
         if self._closed or len(self._idle) >= MAX_IDLE:
             connection.abort()
             return
-        self._idle.append((clock.monotonic(), connection))
+        now = clock.monotonic()
+        while self._idle and now - self._idle[0][0] >= IDLE_SECS:
+            self._idle.pop(0)[1].abort()
+        self._idle.append((now, connection))
