@@ -65,7 +65,8 @@ class Finder:
         self._key = key
         self._labels = labels
         self._processes = processes
-        self._transport = connect(url) if self.scheme in ("grpc", "") else None
+        self._connect = connect
+        self._transport: Transport | None = None
 
     async def find(self) -> Driver:
         """Return the driver; the caller closes it. Raises GatewayError when nobody answers who is known."""
@@ -84,9 +85,15 @@ class Finder:
             await driver.close()
 
     async def close(self) -> None:
-        """Close what was opened for the search (a driver that was found has it for itself)."""
+        """Close what was opened for the search, the connection of a gRPC driver that was found included."""
         if self._transport is not None:
-            await self._transport.close()
+            transport, self._transport = self._transport, None
+            await transport.close()
+
+    def _opened(self) -> Transport:
+        if self._transport is None:
+            self._transport = self._connect(self._url)
+        return self._transport
 
     def _zmq(self) -> Driver:
         try:
@@ -96,23 +103,27 @@ class Finder:
             raise GatewayError("worker_failed", message, detail=str(error), worker_fault=True) from None
 
     async def _grpc(self) -> Driver:
-        assert self._transport is not None
-        name = self._runtime or await detect(self._transport, [make() for make in ADAPTERS.values()])
-        return GrpcDriver(self._url, adapter(name), self._transport)
+        transport = self._opened()
+        name = self._runtime or await detect(transport, [make() for make in ADAPTERS.values()])
+        return GrpcDriver(self._url, adapter(name), transport)
 
     async def _either(self) -> Driver:
         """Ask in both ways at once. HTTP wins, because a gRPC server can't be taken for one that answers /health."""
-        assert self._transport is not None
+        transport = self._opened()
         driver = HttpDriver(self._url, self._runtime, self._key)
         try:
             adapters = [make() for make in ADAPTERS.values()]
-            by_grpc = asyncio.ensure_future(detect(self._transport, adapters))
+            by_grpc = asyncio.ensure_future(detect(transport, adapters))
             by_http = asyncio.ensure_future(driver.health(PROBE_SECS))
             await asyncio.wait({by_grpc, by_http})
             if not by_http.cancelled() and by_http.exception() is None and by_http.result():
                 by_grpc.exception()
+                # It would go on trying to connect.
+                await self.close()
                 return driver
-            return GrpcDriver(self._url, adapter(by_grpc.result()), self._transport)
+            found = GrpcDriver(self._url, adapter(by_grpc.result()), transport)
+            await driver.close()
+            return found
         except GatewayError:
             await driver.close()
             raise

@@ -73,7 +73,8 @@ async def test_a_fleet_comes_up_with_models_and_tokenizer(settings, region):
         async with controlling(settings(unreachable, one.url, two.url), region) as view:
             await until(lambda: list(statuses(view).values()).count("ready") == 2)
             assert statuses(view) == {unreachable: "pending", one.url: "ready", two.url: "ready"}
-            worker = by_url(view, one.url)
+            # A status is seen at once, what goes with it with the next snapshot.
+            worker = await until(lambda: (found := by_url(view, one.url)).models and found)
             assert (worker.runtime, worker.models, worker.labels["block_size"]) == ("vllm", ["mock-model"], "16")
             model = await until(
                 lambda: (found := view.snapshot().model("mock-model")) and found.tokenizer_dir and found

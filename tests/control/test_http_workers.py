@@ -46,7 +46,10 @@ async def until(condition, seconds=10.0):
 
 
 def ready(view):
-    return {worker.url: worker for worker in view.snapshot().workers if view.status(worker) == "ready"}
+    """Workers that can be routed to: a status is seen at once, what goes with it with the next snapshot."""
+    return {
+        worker.url: worker for worker in view.snapshot().workers if worker.models and view.status(worker) == "ready"
+    }
 
 
 async def test_every_kind_of_server_is_found_out_and_named(region, tmp_path):

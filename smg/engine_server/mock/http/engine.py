@@ -135,6 +135,8 @@ class MockHttpEngine:
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, _Reset):
             pass
+        except ValueError:
+            pass  # somebody tries whether this is another kind of server
         finally:
             self._connections.discard(task)
             writer.transport.abort()
