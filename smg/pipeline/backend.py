@@ -3,23 +3,22 @@
 import random
 
 from smg.core.backends import BackendKind
-from smg.core.errors import GatewayError
-from smg.engines.http.routes import BY_DIALECT
+from smg.engines.http.routes import BY_DIALECT, GENERATING
 from smg.fleet.records import ModelRecord
 from smg.pipeline.services import Services
 from smg.routing.models import resolve
 from smg.routing.router import Query
 
-# What an HTTP engine may be asked when it does not speak the client's dialect, by what the request is.
-PROMPTS = ("completions_api", "chat_api")
-CONVERSATIONS = ("chat_api",)
+# What an HTTP engine may be asked when it does not speak the client's dialect.
+_ASKED = ("completions_api", "chat_api")
 
 
 def choose(services: Services, name: str, dialect: str) -> tuple[BackendKind, ModelRecord]:
     """The kind of backend for a request in ``dialect`` for the model called ``name``, and the model's record.
 
     Where engines of several kinds serve the model, each of them gets its share by number. HTTP engines get the body as
-    it is if any of them speaks the dialect.
+    it is if any of them speaks the dialect. What is no generation (tokenizing) is asked of them only where the gateway
+    has no tokenizer of its own for the model.
 
     Raises:
         GatewayError: as ``routing.models.resolve``.
@@ -28,8 +27,9 @@ def choose(services: Services, name: str, dialect: str) -> tuple[BackendKind, Mo
     tokens = _ready(services, model, "generate")
     route = BY_DIALECT.get(dialect)
     raw = 0 if route is None else _ready(services, model, route.feature)
-    asked = raw or max(_ready(services, model, feature) for feature in PROMPTS)
-    if random.random() * (tokens + asked) < tokens:
+    asked = raw or max(_ready(services, model, feature) for feature in _ASKED)
+    generates = route is None or route.feature in GENERATING
+    if random.random() * (tokens + asked) < tokens or (tokens and not generates):
         return "tokens", model
     if asked:
         return "raw" if raw else "events", model
@@ -47,7 +47,4 @@ def _expected(services: Services, model: ModelRecord, feature: str | None) -> Ba
 
 
 def _ready(services: Services, model: ModelRecord, feature: str) -> int:
-    try:
-        return services.router.count(Query(model.id, needs=frozenset({feature})))
-    except GatewayError:
-        return 0
+    return services.router.count(Query(model.id, needs=frozenset({feature})))

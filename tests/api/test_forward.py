@@ -317,6 +317,13 @@ class TestTokenizing:
             assert answer.json() == {"prompt": "t1 t2"}
             assert at.idle()
 
+    async def test_where_the_gateway_has_a_tokenizer_it_answers_itself(self):
+        async with place(engine("vllm"), tokens={"g0": [[[text("ids"), end()]]]}) as at:
+            at.world.fleet.workers["g0"].features = frozenset({"generate"})
+            for _ in range(8):
+                answer = await post(at.url, "/v1/tokenize", {"model": MODEL, "prompt": "a b c"})
+                assert "char_count" in answer.json()
+
     async def test_readiness_needs_no_tokenizer(self):
         async with place(engine()) as at:
             at.world.texts.loaded = False

@@ -39,7 +39,7 @@ def chat_body(request: GenerationRequest) -> dict[str, Any]:
     if request.prompt_text is not None:
         body["messages"] = [{"role": "user", "content": request.prompt_text}]
     else:
-        body["messages"] = [message for each in request.messages for message in _message(each)]
+        body["messages"] = [_message(message) for message in request.messages]
     if request.tools:
         body.update(_tools(request.tools, request.tool_choice))
     if request.reasoning_effort is not None:
@@ -101,7 +101,7 @@ def _format(constraint: Constraint) -> dict[str, Any]:
             raise _unsupported("response_format", f"the output constraint '{constraint.kind}'")
 
 
-def _message(message: Message) -> list[dict[str, Any]]:
+def _message(message: Message) -> dict[str, Any]:
     out: dict[str, Any] = {"role": message.role, "content": _content(message.content)}
     reasoning = message.reasoning or "".join(
         part.text for part in message.content or () if isinstance(part, ReasoningPart)
@@ -116,7 +116,7 @@ def _message(message: Message) -> list[dict[str, Any]]:
         ]
         or None,
     }
-    return [out | {name: value for name, value in given.items() if value is not None}]
+    return out | {name: value for name, value in given.items() if value is not None}
 
 
 def _content(content: str | list[Part] | None) -> Any:

@@ -39,16 +39,11 @@ class Events:
 
 def data_of(event: bytes) -> bytes:
     """The data of one event: its data fields, joined by line feeds; empty for a comment."""
-    return b"\n".join(_fields(event, b"data"))
+    return b"\n".join(_data(event))
 
 
-def name_of(event: bytes) -> bytes:
-    """The event's type, empty when it has none."""
-    return next(_fields(event, b"event"), b"")
-
-
-def _fields(event: bytes, name: bytes) -> Iterator[bytes]:
+def _data(event: bytes) -> Iterator[bytes]:
     for line in _LINE.split(event):
         field, _, value = line.partition(b":")
-        if field == name:
+        if field == b"data":
             yield value.removeprefix(b" ")

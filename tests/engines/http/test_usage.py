@@ -3,7 +3,7 @@
 import pytest
 
 from smg.core.events import Usage
-from smg.engines.http.sse import MAX_EVENT, Events, data_of, name_of
+from smg.engines.http.sse import MAX_EVENT, Events, data_of
 from smg.engines.http.usage import MAX_BODY, BodyTap, StreamTap
 
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}\n\n'
@@ -85,10 +85,10 @@ class TestEvents:
         parts = [*events.feed(b"\n\n: c\r\n\r\ndata: x\n\n\nda"), events.rest]
         assert b"".join(parts) == b"\n\n: c\r\n\r\ndata: x\n\n\nda"
 
-    def test_data_and_names(self):
+    def test_data(self):
         assert data_of(b": c\ndata: a\ndata:b\nid: 3\n\n") == b"a\nb"
-        assert name_of(b"event: ping\r\ndata: {}\r\n\r\n") == b"ping"
-        assert data_of(b": only a comment\n\n") == name_of(b"data: x\n\n") == b""
+        assert data_of(b"event: ping\r\ndata: {}\r\n\r\n") == b"{}"
+        assert data_of(b": only a comment\n\n") == b""
 
     def test_an_endless_event_is_not_held_back_for_ever(self):
         events = Events()
