@@ -11,9 +11,10 @@ from smg.engine_server.mock import tokenizer
 from smg.engines.zmq.address import parse
 from tests.engines.zmq.core import MockCore
 from tests.engines.zmq.test_zmq import free_url
-from tests.gateway import running_async, settings, until_async
+from tests.gateway import Gateway, running_async, settings, until_async
 
 pytestmark = pytest.mark.e2e
+ROLES = ("worker-1", "worker-2", "control")
 QUESTION = [{"role": "user", "content": "x"}]
 
 
@@ -38,10 +39,19 @@ async def test_chat_streams_and_processes_that_start_again(tmp_path, monkeypatch
                 assert "".join(parts) == "hello from the core"
             assert {add[11] for add in core.adds} <= {1, 2}
             assert core.aborts == []
-            # Its successor has the same sockets, and the engine finds them.
-            for role in ("worker-1", "worker-2", "control"):
-                os.kill(gateway.child(role), signal.SIGKILL)
-            await until_async(lambda: gateway.child("control") and gateway.child("worker-1") and gateway.ready())
+        # Their successors have the same sockets, and the engine finds them.
+        for role in ROLES:
+            os.kill(gateway.child(role), signal.SIGKILL)
+        await until_async(lambda: complete(gateway) and gateway.ready())
+        async with gateway.async_client() as client:
             for _ in range(4):
                 whole = await client.chat.completions.create(model="mock-model", messages=QUESTION)
                 assert whole.choices[0].message.content == "hello from the core"
+
+
+def complete(gateway: Gateway) -> bool:
+    """Whether all processes are there."""
+    try:
+        return all(gateway.child(role) for role in ROLES)
+    except LookupError:
+        return False

@@ -70,7 +70,9 @@ def test_a_gateway_behind_a_gateway_with_a_real_model(tmp_path):
             completion.choices[0].text
             == inner.client().completions.create(prompt="The sea is", **options).choices[0].text
         )
-        generated = httpx.post(f"{outer.url}/generate", json={"text": "The sea is"}).json()
+        generated = httpx.post(
+            f"{outer.url}/generate", json={"text": "The sea is", "sampling_params": {"max_new_tokens": 8}}, timeout=60
+        ).json()
         assert generated["meta_info"]["completion_tokens"] > 0
         tokens = httpx.post(f"{outer.url}/v1/tokenize", json={"model": MODEL, "prompt": "The sea"}).json()
         assert tokens == httpx.post(f"{inner.url}/v1/tokenize", json={"model": MODEL, "prompt": "The sea"}).json()
