@@ -132,3 +132,10 @@ def body(**extra: object) -> bytes:
         "max_tokens": 64,
     }
     return msgspec.json.encode(base | extra)
+
+
+async def until_async(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """As ``wait_for``, for a test whose event loop also serves the engine."""
+    async with asyncio.timeout(seconds):
+        while not await asyncio.to_thread(condition):  # noqa: ASYNC110 - other processes have no event
+            await asyncio.sleep(0.05)

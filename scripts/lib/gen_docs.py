@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from smg.config.fields import Field, fields, group_text
-from smg.engines.capabilities import FEATURES
+from smg.engines.capabilities import CONTRACT_FEATURES
 from smg.engines.table import ADAPTERS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -93,7 +93,7 @@ def features() -> str:
     """The table of features by contract."""
     contracts = {name: make().capabilities for name, make in ADAPTERS.items()}
     lines = [f"| feature | {' | '.join(contracts)} |", f"| --- |{' :-: |' * len(contracts)}"]
-    for feature, text in FEATURES.items():
+    for feature, text in CONTRACT_FEATURES.items():
         marks = ("yes" if feature in has else "–" for has in contracts.values())
         lines.append(f"| {text} | {' | '.join(marks)} |")
     return "\n".join(lines) + "\n"

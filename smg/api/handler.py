@@ -9,6 +9,7 @@ from sanic.response import HTTPResponse
 
 from smg.api.dialect import Dialect, Handler, Meta
 from smg.api.errors import JSON
+from smg.api.forward import forward, route
 from smg.api.stream import Stream, transport, worker_header
 from smg.core import clock
 from smg.core.context import RequestContext
@@ -61,8 +62,11 @@ async def _handle(
 ) -> HTTPResponse | None:
     # Sanic stops reading while a large body waits in its buffer; unless it reads on, a disconnect goes unnoticed.
     transport(request).resume_reading()
+    kind, call = await route(dialect.name, request, ctx, services)
+    if call is not None:
+        return await forward(dialect, request, params, ctx, services, call)
     decoded = await _decode(dialect, request, params, ctx)
-    generation = generate(services, ctx, decoded)
+    generation = generate(services, ctx, decoded, kind)
     reason = "error"
     try:
         if decoded.stream:

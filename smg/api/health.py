@@ -38,6 +38,9 @@ def not_ready(services: Services) -> str | None:
     if services.draining:
         return "draining"
     snapshot = services.view.snapshot()
+    if any(worker.kind != "tokens" and services.view.status(worker) == "ready" for worker in snapshot.workers):
+        # Engines that take text need no tokenizer here.
+        return None
     served = roles.served(worker for worker in snapshot.workers if services.view.status(worker) == "ready")
     if not served:
         return "insufficient healthy workers"

@@ -6,6 +6,7 @@ from smg.api.classify.types import Classifications, ClassifyBody
 from smg.api.debug import DebugList, debug_request, debug_requests
 from smg.api.embeddings import embeddings
 from smg.api.embeddings.types import EmbeddingBody, Embeddings
+from smg.api.forward import or_forward
 from smg.api.info import ModelInfo, ServerInfo, model_info, server_info
 from smg.api.json_handler import json_handler
 from smg.api.parse import parse_function_call, parse_reasoning
@@ -24,7 +25,7 @@ OPERATIONS: tuple[Route, ...] = (
     Route(
         "POST",
         "/v1/tokenize",
-        json_handler(tokenize),
+        or_forward("tokenize", json_handler(tokenize)),
         "data",
         summary="Token ids of texts or of a conversation",
         body=TokenizeBody,
@@ -33,7 +34,7 @@ OPERATIONS: tuple[Route, ...] = (
     Route(
         "POST",
         "/v1/detokenize",
-        json_handler(detokenize),
+        or_forward("detokenize", json_handler(detokenize)),
         "data",
         summary="Text of token ids",
         body=DetokenizeBody,

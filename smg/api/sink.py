@@ -18,8 +18,8 @@ HIGH_WATER = 64 << 10
 class ResponseSink:
     """Collects bytes and sends them as one HTTP chunk per ``drain``; the first one sends the headers too.
 
-    ``headers`` is asked when they are sent, because some are only known then. ``started`` is True from that moment on:
-    errors can't change the status any more.
+    ``headers`` is asked when they are sent, because some are only known then; a content type among them wins.
+    ``started`` is True from that moment on: errors can't change the status any more.
 
     It may lend its socket to a native source (``core.stream.SocketSink``), to one at a time, and takes it back before
     it sends anything itself.

@@ -17,28 +17,14 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Failure
 from smg.core.request import GenerationRequest
+from smg.core.stream import NoDecoder
 from smg.pipeline.fanout import Generating
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.services import Services
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 LAST_WORD_SECS = 5.0
-_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-
-
-class NoDecoder:
-    """Stands in for the tokenizer while the model is not known yet."""
-
-    size = 0
-
-    def token_bytes(self, token: int) -> bytes:
-        return b""
-
-    def first_bytes(self, token: int) -> bytes:
-        return b""
-
-    def is_special(self, token: int) -> bool:
-        return False
+STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 class Stream:
@@ -137,7 +123,7 @@ class Stream:
             raise ConnectionAbortedError("the client does not read its answer") from None
 
     def _headers(self) -> dict[str, str]:
-        return {**_HEADERS, **worker_header(self._services, self._ctx), **self._dialect.headers(self._ctx)}
+        return {**STREAM_HEADERS, **worker_header(self._services, self._ctx), **self._dialect.headers(self._ctx)}
 
     def _any_encoder(self) -> StreamEncoder:
         """The encoder; before the model is known, one that can only encode keep-alives and failures."""

@@ -5,7 +5,7 @@ import asyncio
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,6 +15,11 @@ from smg.engine_server import serve
 
 if TYPE_CHECKING:
     from smg.engine_server.mock import Fault
+    from smg.engine_server.mock.http.script import Server
+
+
+# Kinds of HTTP servers the mock plays, by their names on the command line.
+HTTP_SERVERS: Mapping[str, "Server"] = {"http": "openai", "vllm-http": "vllm", "sglang-http": "sglang"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +66,12 @@ def _common_flags(command: argparse.ArgumentParser) -> None:
 def _mock_flags(command: argparse.ArgumentParser) -> None:
     command.description = "A mock engine. Prints one JSON line when it listens; SIGTERM ends it."
     _common_flags(command)
-    command.add_argument("--contract", choices=get_args(Contract), default="vllm", help="engine contract it speaks")
+    command.add_argument(
+        "--contract",
+        choices=(*get_args(Contract), *HTTP_SERVERS),
+        default="vllm",
+        help="engine contract it speaks, or HTTP server it plays",
+    )
     command.add_argument("--model", default="mock-model", metavar="NAME", help="model name it reports")
     command.add_argument("--context-length", type=_positive, default=32768, metavar="N", help="context it reports")
     command.add_argument("--text", action="append", metavar="TEXT", help="answer; given again: one for each choice (n)")
@@ -115,6 +125,8 @@ def _fault(text: str) -> "Fault":
 
 
 def _run_mock(arguments: argparse.Namespace) -> int:
+    if arguments.contract in HTTP_SERVERS:
+        return _run_http(arguments)
     from smg.engine_server.mock import MockEngine, Script
 
     rest = {
@@ -148,6 +160,30 @@ def _run_mock(arguments: argparse.Namespace) -> int:
             return {"model": arguments.model, "pid": os.getpid(), **port}
 
         await serve.run(engine, arguments.grace_secs, facts)
+
+    asyncio.run(serving())
+    return 0
+
+
+def _run_http(arguments: argparse.Namespace) -> int:
+    from smg.engine_server.mock.http import HttpFault, HttpScript, MockHttpEngine
+
+    script = HttpScript(
+        texts=tuple(arguments.text or ()),
+        models=(arguments.model,),
+        context_length=arguments.context_length,
+        delay=arguments.delay_token_ms / 1000,
+        cached_tokens=arguments.cached_tokens,
+        faults=tuple(
+            HttpFault(kind="reset" if fault.kind == "eof" else fault.kind, after=fault.after_chunks)
+            for fault in arguments.fault
+        ),
+    )
+
+    async def serving() -> None:
+        server = HTTP_SERVERS[arguments.contract]
+        engine = MockHttpEngine(script, arguments.port, server=server, host=arguments.host)
+        await serve.run(engine, arguments.grace_secs, lambda: {"model": arguments.model, "pid": os.getpid()})
 
     asyncio.run(serving())
     return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,11 @@ class SettingsError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = list(problems)
+
+
+# An engine's address without a scheme, maybe with a data-parallel rank.
+_RANK = re.compile(r"@\d+$")
+_HOST_AND_PORT = re.compile(r"[^\s/@]+:\d+(@\d+)?")
 
 
 def parser(prog: str = "smg-server") -> argparse.ArgumentParser:
@@ -130,12 +136,17 @@ def check(settings: Settings) -> list[str]:
     seen: set[str] = set()
     for flag, url in _addresses(settings, out):
         scheme, mark, rest = url.partition("://")
-        known = ("grpc", "grpcs", "http", "https", "ipc") if flag == "--worker-urls" else ("grpc", "grpcs")
-        if scheme not in known or not mark or not rest:
+        schemes = ("grpc", "grpcs", "http", "https", "ipc", "zmq") if flag == "--worker-urls" else ("grpc", "grpcs")
+        named = scheme in schemes and bool(rest)
+        if not (named if mark else flag == "--worker-urls" and _HOST_AND_PORT.fullmatch(url)):
             out.append(f"{flag}: {url!r} is not an engine address such as grpc://127.0.0.1:50051")
         if url in seen:
             out.append(f"{flag}: {url!r} is given twice")
         seen.add(url)
+    known = {_RANK.sub("", url) for url in seen}
+    for key in settings.fleet.worker_api_key:
+        if "://" in key and not any(key.startswith(f"{url}=") for url in known):
+            out.append("--worker-api-key: there is a key for a URL that is none of --worker-urls")
     return out + _check_pairs(settings)
 
 

@@ -101,8 +101,29 @@ class FleetSettings(_Group, frozen=True):
     """The engines behind the gateway."""
 
     worker_urls: Annotated[
-        tuple[str, ...], option("--worker-urls", "Engines, as grpc://host:port, separated by spaces or commas.")
+        tuple[str, ...],
+        option(
+            "--worker-urls",
+            "Engines, as grpc://host:port or http://host:port, separated by spaces or commas; without a scheme both "
+            "are tried. http://host:port@N is data-parallel rank N of an engine; ipc:///path and zmq://host:port are "
+            "engine cores of vLLM.",
+        ),
     ] = ()
+    worker_api_key: Annotated[
+        tuple[str, ...],
+        option(
+            "--worker-api-key",
+            "Key that HTTP engines want: KEY for all of them, or URL=KEY for one; may be given several times.",
+            secret=True,
+        ),
+    ] = ()
+    dp_aware: Annotated[
+        bool,
+        option(
+            "--dp-aware",
+            "Route to the data-parallel ranks of SGLang's HTTP servers: each rank is a worker of its own.",
+        ),
+    ] = False
     backend: Annotated[
         Contract | None,
         option("--backend", "Engine contract of all --worker-urls; probed when not given.", "--runtime"),

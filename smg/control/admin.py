@@ -117,6 +117,12 @@ def operations(fleet: Fleet, region: table.Region) -> dict[str, Handler]:
     return {"ping": ping, "list": list_fleet, "loads": loads}
 
 
+def _shown(worker: WorkerRecord) -> dict[str, Any]:
+    record: dict[str, Any] = msgspec.to_builtins(worker)
+    del record["api_key"]
+    return record
+
+
 def _load(report: LoadReport | None) -> dict[str, Any]:
     """One engine's load in the names of spec api-and-ops 1.10; -1 while it has told none."""
     if report is None:

@@ -47,7 +47,7 @@ async def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     sources: list[WorkerSource] = [
-        StaticSource(settings.fleet.worker_urls, settings.fleet.backend),
+        StaticSource(settings.fleet.worker_urls, settings.fleet.backend, settings.fleet.worker_api_key),
         LegSource(settings.disaggregation, settings.fleet.backend),
         StaticSource(extra_urls),
     ]

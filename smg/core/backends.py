@@ -129,12 +129,28 @@ class EventsBackend(Protocol):
     def generate(self, ctx: RequestContext, request: GenerationRequest) -> AsyncIterator[list[Event]]: ...
 
 
+class RawBody(Protocol):
+    """The body of a forwarded answer. Nothing is read from the upstream while nobody awaits ``read``."""
+
+    async def read(self) -> bytes:
+        """Return what has arrived, b"" at the end. Raises GatewayError when the upstream breaks off."""
+        ...
+
+    def close(self) -> None:
+        """Let the upstream know that nobody reads on. Idempotent; not needed after the end."""
+        ...
+
+
 class RawResponse(msgspec.Struct):
-    """Head of a forwarded answer and its body's chunks, as the upstream sent them."""
+    """Head of a forwarded answer (names of headers in lower case) and its body, as the upstream sent them."""
 
     status: int
     headers: list[tuple[str, str]]
-    body: AsyncIterator[bytes]
+    body: RawBody
+
+    def header(self, name: str) -> str:
+        """A header's value, empty when it is not there."""
+        return next((value for found, value in self.headers if found == name), "")
 
 
 class RawBackend(Protocol):

@@ -96,6 +96,21 @@ class Decoder(Protocol):
     def is_special(self, token: int) -> bool: ...
 
 
+class NoDecoder:
+    """Stands in for a tokenizer: the model is not known yet, or its engine makes text by itself."""
+
+    size = 0
+
+    def token_bytes(self, token: int) -> bytes:
+        return b""
+
+    def first_bytes(self, token: int) -> bytes:
+        return b""
+
+    def is_special(self, token: int) -> bool:
+        return False
+
+
 class Marker(msgspec.Struct, frozen=True):
     """A text a parser wants to be woken at: matched by ``token`` id when the vocabulary has it whole, else by text."""
 

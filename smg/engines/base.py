@@ -5,12 +5,12 @@ joins one Adapter and one transport into a tokens backend. Adding a contract: on
 ``table.py``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
-from smg.core.backends import EngineRequest
+from smg.core.backends import BackendKind, EngineRequest
 from smg.core.batch import TokenBatch
 from smg.engines.media import MediaItem
 from smg.engines.transport.base import Tokens
@@ -21,10 +21,12 @@ class EngineInfo(msgspec.Struct):
 
     ``context_length`` and ``max_input_length`` (of a prompt) are in tokens, 0 when unknown. ``default_sampling`` holds
     temperature, top_p, top_k, min_p, repetition_penalty where the model has its own. ``labels`` are flat strings for
-    people and policies. ``lacks`` are features of the contract that this engine has told it does not have.
+    people and policies. ``lacks`` are features of the contract that this engine has told it does not have. ``models``
+    are the ids of all it serves, where that is more than ``model_id``.
     """
 
     model_id: str
+    models: tuple[str, ...] = ()
     model_path: str = ""
     tokenizer_path: str = ""
     context_length: int = 0
@@ -140,4 +142,45 @@ class Adapter(Protocol):
 
     def encoded(self, message: bytes) -> bool:
         """Decode Encode's answer: whether the item was accepted (feature ``encode``). Raises ValueError."""
+
+
+class Driver(Protocol):
+    """What control asks of an engine, whatever connects it. Each kind of backend has its own way to generate beside.
+
+    ``runtime`` is the name of the engine's contract or kind of server; ``capabilities`` are features it offers.
+    """
+
+    url: str
+
+    @property
+    def kind(self) -> BackendKind: ...
+
+    @property
+    def runtime(self) -> str: ...
+
+    @property
+    def capabilities(self) -> frozenset[str]: ...
+
+    async def info(self) -> EngineInfo:
+        """Ask what the engine is and serves. Raises GatewayError."""
+        ...
+
+    async def health(self, timeout: float, *, thorough: bool = False) -> bool:
+        """Tell whether it serves; ``thorough`` may make it work for that. Raises GatewayError: no answer."""
+        ...
+
+    async def loads(self) -> list[EngineLoad]:
+        """The load of each rank; ask only where ``capabilities`` have ``loads``. Raises GatewayError."""
+        ...
+
+    def tokenizer_bundle(self) -> AsyncIterator[tuple[bytes, str]]:
+        """Its tokenizer's files as (data, SHA-256 or empty); ask only where ``capabilities`` have it."""
+        ...
+
+    def retire(self) -> None:
+        """Close as soon as nothing runs any more."""
+        ...
+
+    async def close(self) -> None:
+        """Break off what runs and close all connections. Idempotent."""
         ...

@@ -7,6 +7,7 @@ worker, and routing sends a request only where its needs are met.
 from collections.abc import Mapping
 
 from smg.engines.base import EngineInfo
+from smg.engines.http.routes import ROUTES
 
 # The kinds of ``core.request.Constraint``; each is a feature of the same name.
 CONSTRAINTS = frozenset({"json_schema", "json_object", "regex", "grammar", "structural_tag", "choice"})
@@ -41,7 +42,9 @@ _SERVICE: Mapping[str, str] = {
     "profile": "starting and stopping a profile",
 }
 
-FEATURES: Mapping[str, str] = {**_REQUEST, **_SERVICE}
+# What engine contracts know, and what HTTP engines serve.
+CONTRACT_FEATURES: Mapping[str, str] = {**_REQUEST, **_SERVICE}
+FEATURES: Mapping[str, str] = {**CONTRACT_FEATURES, **{route.feature: route.text for route in ROUTES}}
 
 
 def offered(contract: frozenset[str], info: EngineInfo) -> frozenset[str]:

@@ -46,6 +46,16 @@ class GrpcDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._retired = False
 
+    @property
+    def runtime(self) -> str:
+        """Name of the contract."""
+        return self.adapter.name
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the contract offers."""
+        return self.adapter.capabilities
+
     async def open(self, ctx: RequestContext, request: EngineRequest) -> GrpcSource:
         """Dispatch ``request``; the Source honours the context's cancellation and deadline.
 

@@ -19,7 +19,7 @@ _RENAMED = {
 # A version of the weights is not a version of the engine.
 _KEPT = frozenset({"weight_version"})
 # Server arguments that are no secret and of use; all engines that have them use these names.
-_ARGUMENTS = (
+ARGUMENTS = (
     "served_model_name",
     "tp_size",
     "dp_size",
@@ -52,7 +52,7 @@ def flatten(message: Any) -> dict[str, str]:
 
 def server_arguments(struct: Any, *more: str) -> dict[str, str]:
     """Labels of a ``server_args`` struct: the list above and ``more``, and nothing else."""
-    return struct_labels(struct, (*_ARGUMENTS, *more))
+    return struct_labels(struct, (*ARGUMENTS, *more))
 
 
 def struct_labels(struct: Any, allowed: Iterable[str]) -> dict[str, str]:

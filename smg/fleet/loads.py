@@ -8,8 +8,7 @@ import msgspec
 from smg._native import region as table
 from smg.core import clock
 from smg.core.errors import GatewayError
-from smg.engines.base import EngineLoad
-from smg.engines.driver import GrpcDriver
+from smg.engines.base import Driver, EngineLoad
 from smg.fleet.records import WorkerRecord
 
 log = logging.getLogger("smg.fleet")
@@ -24,9 +23,9 @@ class LoadReport(msgspec.Struct, frozen=True):
     ranks: tuple[EngineLoad, ...]
 
 
-async def poll(region: table.Region, worker: WorkerRecord, driver: GrpcDriver) -> LoadReport | None:
+async def poll(region: table.Region, worker: WorkerRecord, driver: Driver) -> LoadReport | None:
     """Ask one engine and write what it says; a failed poll leaves the last values (probes judge the engine)."""
-    if "loads" not in driver.adapter.capabilities:
+    if "loads" not in driver.capabilities:
         return None
     try:
         ranks = await driver.loads()

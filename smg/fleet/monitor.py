@@ -12,11 +12,10 @@ from collections.abc import Callable
 from smg._native import region as table
 from smg.core import clock
 from smg.core.errors import GatewayError
-from smg.engines.driver import GrpcDriver
-from smg.engines.probe import detect
-from smg.engines.table import ADAPTERS, adapter
+from smg.engines.base import Driver, EngineInfo
+from smg.engines.finding import Finder
+from smg.engines.http.address import split_rank
 from smg.engines.transport.errors import RpcError
-from smg.engines.transport.grpcio import GrpcioTransport
 from smg.fleet import loads
 from smg.fleet.health import Health, Thresholds
 from smg.fleet.records import WorkerRecord
@@ -25,6 +24,11 @@ from smg.fleet.registry import Registry
 log = logging.getLogger("smg.fleet")
 
 Identified = Callable[[str], None]
+Expand = Callable[[WorkerRecord, int], bool]
+
+
+def _never(_worker: WorkerRecord, _ranks: int) -> bool:
+    return False
 
 
 class WorkerMonitor:
@@ -33,7 +37,8 @@ class WorkerMonitor:
     ``runtime`` is the configured contract or empty, ``loads_interval`` the time between polls of its load, in seconds.
     ``probed`` is the Unix time of the last probe's end. ``probes`` bounds how many monitors probe at the same time;
     ``on_identified`` is called with the model's id when an engine has told something new, or its model still has no
-    tokenizer.
+    tokenizer. ``expand(worker, ranks)`` is asked when an HTTP engine has several data-parallel ranks; True: workers of
+    their own take the place of this one. ``processes`` counts those of the gateway that engines can connect to.
     """
 
     def __init__(
@@ -47,6 +52,8 @@ class WorkerMonitor:
         on_identified: Identified,
         runtime: str = "",
         loads_interval: float = 2.0,
+        expand: Expand = _never,
+        processes: int = 1,
     ) -> None:
         self.worker = worker
         self._registry = registry
@@ -58,16 +65,17 @@ class WorkerMonitor:
         self._loads_interval = loads_interval
         # A worker that an earlier control process knew goes on with its status and contract, and proves itself again.
         self._health = Health(thresholds, clock.monotonic(), worker.status)
-        self._runtime = runtime or worker.runtime
-        self._transport = GrpcioTransport(worker.url)
-        self._driver: GrpcDriver | None = None
+        known = worker.runtime if worker.kind == "tokens" else ""
+        self._finder = Finder(worker.url, runtime or known, worker.api_key, worker.labels, processes)
+        self._expand = expand
+        self._driver: Driver | None = None
         self._identified = False
         self._seen_failures = 0
         self.probed: float | None = None
         self._nudge = asyncio.Event()
 
     @property
-    def driver(self) -> GrpcDriver | None:
+    def driver(self) -> Driver | None:
         """The driver for control's own calls, None while the engine's contract is not known."""
         return self._driver
 
@@ -86,7 +94,9 @@ class WorkerMonitor:
 
     async def close(self) -> None:
         """Close the connection (after the task has ended)."""
-        await (self._driver.close() if self._driver is not None else self._transport.close())
+        if self._driver is not None:
+            await self._driver.close()
+        await self._finder.close()
 
     async def _probe_for_ever(self) -> None:
         while True:
@@ -116,8 +126,8 @@ class WorkerMonitor:
             if self._region.worker_get(slot, table.FAILURES):
                 # A restart may have been quicker than our probes: it could be another model by now.
                 self._identified = False
-            if not self._identified:
-                await self._identify()
+            if not self._identified and await self._identify():
+                return
             if not self._streaming():
                 if not await self._probe():
                     self._failed("the engine reports that it is not healthy")
@@ -134,22 +144,33 @@ class WorkerMonitor:
         self._seen_failures = 0
         self._registry.set_status(self.worker.id, self._health.good())
 
-    async def _identify(self) -> None:
-        """Find the contract, read model and server information. Raises GatewayError."""
+    async def _identify(self) -> bool:
+        """Find the contract, read model and server information; True when other workers take over from here.
+
+        Raises:
+            GatewayError: nobody answers, or nobody who is known.
+        """
         if self._driver is None:
-            if not self._runtime:
-                self._runtime = await detect(self._transport, [make() for make in ADAPTERS.values()])
-            self._driver = GrpcDriver(self.worker.url, adapter(self._runtime), self._transport)
+            self._driver = await self._finder.find()
+        driver = self._driver
         try:
-            info = await self._driver.info()
-        except RpcError as error:
-            if error.rpc == "UNIMPLEMENTED":
-                # Another engine answers at this address now.
-                self._driver, self._runtime = None, ""
+            info = await driver.info()
+        except GatewayError as error:
+            if not self._finder.scheme or (isinstance(error, RpcError) and error.rpc == "UNIMPLEMENTED"):
+                # Another engine may answer at this address now.
+                self._driver = None
+                await self._finder.forget(driver)
             raise
         self._identified = True
+        if _ranks(driver, info) > 1 and self._expand(self.worker, _ranks(driver, info)):
+            return True
         news = self._registry.info(self.worker.id) != info
-        self._registry.identify(self.worker.id, self._runtime, info)
+        self._registry.identify(self.worker.id, driver.runtime, info, driver.capabilities, driver.kind)
+        if driver.kind == "tokens":
+            self._see_to_tokenizers(news)
+        return False
+
+    def _see_to_tokenizers(self, news: bool) -> None:
         for name in self.worker.models:
             model = self._registry.model(name)
             # An engine that is unwell is identified again with every probe; its tokenizer is not to be fetched each
@@ -181,3 +202,11 @@ class WorkerMonitor:
 
 def _milliseconds() -> int:
     return int(clock.monotonic() * 1000)
+
+
+def _ranks(driver: Driver, info: EngineInfo) -> int:
+    """Data-parallel ranks that the worker stands for and that requests can be sent to; others balance by themselves."""
+    if driver.kind != "raw" or driver.runtime != "sglang" or split_rank(driver.url)[1] is not None:
+        return 1
+    size = info.labels.get("dp_size", "")
+    return int(size) if size.isdecimal() else 1

@@ -29,6 +29,7 @@ class WorkerRecord(msgspec.Struct):
 
     ``origin`` is the name of the source that wants it, ``spec`` what that says, and ``patch`` the fields of it that the
     admin API has changed since; ``labels``, ``priority`` and ``cost`` are what comes of it all.
+    ``api_key`` is what an HTTP engine wants to see; it is never shown.
     """
 
     id: str
@@ -53,6 +54,8 @@ class WorkerRecord(msgspec.Struct):
         """The worker as it is wanted now."""
         spec = self.spec if self.spec is not None else WorkerSpec(self.url)
         return msgspec.convert({**msgspec.to_builtins(spec), **self.patch}, WorkerSpec) if self.patch else spec
+
+    api_key: str = ""
 
 
 class ModelRecord(msgspec.Struct):

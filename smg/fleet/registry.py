@@ -13,6 +13,7 @@ import msgspec
 
 from smg._native import region as table
 from smg.core import clock, ids
+from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import offered
@@ -137,18 +138,28 @@ class Registry:
             self._region.index.dismiss(worker.slot)
         self._region.worker_reset(worker.slot)
 
-    def identify(self, id: str, runtime: str, info: EngineInfo) -> None:
-        """Take over what an engine told: contract, features, model, labels (configured labels win).
+    def identify(
+        self,
+        id: str,
+        runtime: str,
+        info: EngineInfo,
+        capabilities: frozenset[str] | None = None,
+        kind: BackendKind = "tokens",
+    ) -> None:
+        """Take over what an engine told: contract, features, models, labels (configured labels win).
+
+        ``capabilities`` are those of its driver, by default those of the contract ``runtime``.
 
         Raises:
-            ValueError: ``runtime`` is no contract's name.
+            ValueError: ``runtime`` is no contract's name, and nothing else tells the capabilities.
         """
         worker = self._workers[id]
-        if self._infos.get(id) == info and worker.runtime == runtime:
+        features = offered(adapter(runtime).capabilities if capabilities is None else capabilities, info)
+        if self._infos.get(id) == info and (worker.runtime, worker.kind, worker.features) == (runtime, kind, features):
             return
-        worker.features = offered(adapter(runtime).capabilities, info)
+        worker.features = features
         self._infos[id] = info
-        worker.runtime = runtime
+        worker.runtime, worker.kind = runtime, kind
         self._configure(worker)
 
     def set_status(self, id: str, status: Status, reason: str = "") -> None:
@@ -210,12 +221,14 @@ class Registry:
     def _configure(self, worker: WorkerRecord) -> None:
         """Make the record what spec, patch and engine say together."""
         spec, info = worker.wanted, self._infos.get(worker.id)
-        worker.priority, worker.cost = spec.priority, spec.cost
+        worker.priority, worker.cost, worker.api_key = spec.priority, spec.cost, spec.api_key
         worker.labels = {**(worker.labels if info is None else info.labels), **spec.labels}
         if spec.models:
             worker.models = [card.id for card in spec.models]
         elif info is not None:
-            worker.models = [spec.labels.get("served_model_name") or info.model_id or WILDCARD]
+            told = list(info.models) or [info.model_id or WILDCARD]
+            named = spec.labels.get("served_model_name")
+            worker.models = [named] if named else told
         worker.role = role_of(worker.labels)
         unable = worker.features is not None and "disaggregation" not in worker.features
         if worker.role in ("prefill", "decode") and unable:

@@ -6,8 +6,9 @@ from typing import Protocol
 
 import msgspec
 
+from smg.engines.finding import scheme_of
+from smg.engines.http.address import split_rank
 from smg.engines.table import adapter
-from smg.engines.transport.address import parse
 
 
 class ModelCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,6 +23,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
 
     ``models`` empty: the engine tells its model. Workers of the highest ``priority`` come first, and of these the ones
     with the lowest ``cost``; the others are for when those are away or full (spec routing 4.1).
+    ``api_key`` is for HTTP engines.
     """
 
     url: str
@@ -30,11 +32,12 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     priority: int = 50
     cost: float = 1.0
+    api_key: str = ""
 
 
 def check(spec: WorkerSpec) -> None:
     """Raise ValueError when ``spec`` cannot be a worker: no engine address, or no known contract."""
-    parse(spec.url)
+    scheme_of(spec.url)
     if spec.runtime:
         adapter(spec.runtime)
 
@@ -53,13 +56,17 @@ class StaticSource:
     """The workers given by flags, for the life of the process.
 
     Raises:
-        ValueError: one of ``urls`` is no engine address, or ``runtime`` no known contract.
+        ValueError: one of ``urls`` is no engine address, ``runtime`` no known contract, or a key is for none of them.
     """
 
     name = "flags"
 
-    def __init__(self, urls: Sequence[str], runtime: str | None = None) -> None:
-        self._specs = [WorkerSpec(url=url, runtime=runtime or "") for url in dict.fromkeys(urls)]
+    def __init__(self, urls: Sequence[str], runtime: str | None = None, keys: Sequence[str] = ()) -> None:
+        by_url = _keys(keys, urls)
+        self._specs = [
+            WorkerSpec(url=url, runtime=runtime or "", api_key=by_url.get(split_rank(url)[0], by_url.get("", "")))
+            for url in dict.fromkeys(urls)
+        ]
         for spec in self._specs:
             check(spec)
 
@@ -95,3 +102,15 @@ class ApiSource:
             self._changed.clear()
             yield self.specs
             await self._changed.wait()
+
+
+def _keys(keys: Sequence[str], urls: Sequence[str]) -> dict[str, str]:
+    """Keys by the URL they are for, under "" the one for all others: ``KEY`` or ``URL=KEY``."""
+    known = {split_rank(url)[0] for url in urls}
+    found: dict[str, str] = {}
+    for text in keys:
+        url = next((url for url in known if text.startswith(f"{url}=")), "")
+        if not url and "://" in text:
+            raise ValueError("a worker API key is for a URL that no worker has")
+        found[url] = text.removeprefix(f"{url}=") if url else text
+    return found

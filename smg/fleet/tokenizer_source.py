@@ -14,8 +14,7 @@ import msgspec
 
 from smg.config.settings import ModelSettings
 from smg.core.errors import GatewayError
-from smg.engines.base import EngineInfo
-from smg.engines.driver import GrpcDriver
+from smg.engines.base import Driver, EngineInfo
 from smg.fleet.bundle import BundleError, fetch
 from smg.fleet.gguf_source import unpack_gguf
 from smg.fleet.tokenizer_files import UnknownFormat, loadable, loadable_file
@@ -46,7 +45,7 @@ class TokenizerError(Exception):
     """No source has a tokenizer; the text names each and why, for operators."""
 
 
-async def find(settings: ModelSettings, driver: GrpcDriver, info: EngineInfo, cache: Path) -> Tokenizer:
+async def find(settings: ModelSettings, driver: Driver, info: EngineInfo, cache: Path) -> Tokenizer:
     """Return the tokenizer of the model that ``info`` describes, from the first source that has one.
 
     Raises:
@@ -58,7 +57,7 @@ async def find(settings: ModelSettings, driver: GrpcDriver, info: EngineInfo, ca
         found = await asyncio.to_thread(_configured, flag, path, cache)
         if found is not None:
             return found
-    if "tokenizer_bundle" in driver.adapter.capabilities:
+    if "tokenizer_bundle" in driver.capabilities:
         try:
             bundle = await fetch(driver.tokenizer_bundle(), cache)
             return Tokenizer(bundle.directory, bundle.digest)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from smg.config.settings import ModelSettings
-from smg.engines.base import EngineInfo
-from smg.engines.driver import GrpcDriver
+from smg.engines.base import Driver, EngineInfo
 from smg.fleet.registry import Registry
 from smg.fleet.tokenizer_source import TokenizerError, find
 
@@ -16,7 +15,7 @@ log = logging.getLogger("smg.fleet")
 _FIRST_RETRY_SECS = 2.0
 _LONGEST_RETRY_SECS = 30.0
 
-Engines = Callable[[str], Sequence[tuple[GrpcDriver, EngineInfo]]]
+Engines = Callable[[str], Sequence[tuple[Driver, EngineInfo]]]
 
 
 class Tokenizers:

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
 from smg.core.backends import EngineRequest, Source
 from smg.core.batch import TokenBatch
@@ -16,9 +15,8 @@ from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.pairs import PairOpener
 from smg.pipeline.services import Services
 from smg.pipeline.silence import silent
+from smg.pipeline.trying import Trying
 from smg.routing.fleet_router import outcome_of
-from smg.routing.pairing import PartnerFailed
-from smg.routing.retry import Attempts
 from smg.routing.router import Lease, Query
 
 EngineRequests: TypeAlias = Callable[[int], EngineRequest]
@@ -40,7 +38,7 @@ class Dispatcher:
         self._ctx = ctx
         self._interrupt = interrupt
         self._facts = facts
-        self._attempts = Attempts(services.settings.routing, ctx, services.budget)
+        self._trying = Trying(services, ctx, interrupt, facts)
 
     async def run(self, query: Query, engine_request: EngineRequests) -> Running:
         """Try workers until one has delivered. ``engine_request(attempt)`` makes each attempt's own request.
@@ -48,13 +46,7 @@ class Dispatcher:
         Raises:
             GatewayError: the last attempt's error, or ``no_available_workers``.
         """
-        self._services.budget.request()
-        try:
-            return await self._until_one_delivers(query, engine_request)
-        except GatewayError:
-            if self._attempts.number > 1:
-                self._facts.exhausted()
-            raise
+        return await self._trying.run(query, self._attempts(engine_request))
 
     async def resume(self, error: GatewayError, lease: Lease, query: Query, engine_request: EngineRequests) -> Running:
         """Go on with the rest of what ``lease``'s worker broke off with ``error``, on another one.
@@ -63,37 +55,13 @@ class Dispatcher:
             GatewayError: ``error`` when there is no other worker, or as ``run``. The lease is released in any case.
         """
         self._services.router.release(lease, outcome_of(error))
-        self._attempts.broke(error, lease.worker.id, self._available(query))
-        return await self._until_one_delivers(query, engine_request)
+        return await self._trying.go_on(error, lease.worker.id, query, self._attempts(engine_request))
 
-    async def _until_one_delivers(self, query: Query, engine_request: EngineRequests) -> Running:
-        router, attempts = self._services.router, self._attempts
-        while True:
-            worker = ""
-            try:
-                lease = router.select(replace(query, tried=attempts.tried))
-            except GatewayError as error:
-                cause, wait = error, attempts.refused(error, lambda: router.patience(query))
-            else:
-                try:
-                    self._facts.selected(lease, attempts.number)
-                    return await self._attempt(lease, engine_request(attempts.number))
-                except GatewayError as error:
-                    router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                    worker = error.worker if isinstance(error, PartnerFailed) else lease.worker.id
-                    if lease.prefill is not None and error.worker_fault and worker == lease.worker.id:
-                        self._facts.leg_failed("decode", error.code)
-                    wait = attempts.failed(error, worker, self._available(query), lambda: router.patience(query))
-                    cause = error
-                except BaseException:
-                    router.release(lease, "cancelled")
-                    raise
-            self._facts.retried(cause, worker, attempts.number, wait)
-            if wait:
-                await self._interrupt.run(asyncio.sleep(wait))
+    def _attempts(self, engine_request: EngineRequests) -> Callable[[Lease, int], Awaitable[Running]]:
+        async def attempt(lease: Lease, number: int) -> Running:
+            return await self._attempt(lease, engine_request(number))
 
-    def _available(self, query: Query) -> Callable[[frozenset[str]], bool]:
-        return lambda tried: self._services.router.available(replace(query, tried=tried))
+        return attempt
 
     async def _attempt(self, lease: Lease, request: EngineRequest) -> Running:
         source = await self._interrupt.run(self._open(lease, request))

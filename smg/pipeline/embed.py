@@ -136,7 +136,7 @@ class Embedding:
             lease = router.select(replace(query, tried=attempts.tried))
             try:
                 self._facts.selected(lease, attempts.number)
-                driver = self._services.drivers.get(lease.worker)
+                driver = self._services.drivers.grpc(lease.worker)
                 name = dispatch_id(f"{self._ctx.request_id}-{number}", attempts.number)
                 result = await interrupt.run(driver.embed(self._ctx, name, ids))
                 router.commit(lease)

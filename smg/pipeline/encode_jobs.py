@@ -70,7 +70,7 @@ class EncodeJobs:
     async def _encode(self, lease: Lease, request_id: str, item: MediaItem, room: int) -> None:
         outcome: Outcome = "cancelled"
         try:
-            await self._services.drivers.get(lease.worker).encode(self._ctx, request_id, item, room)
+            await self._services.drivers.grpc(lease.worker).encode(self._ctx, request_id, item, room)
             outcome = "ok"
         except GatewayError as error:
             if not self._ctx.cancel:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from smg.core.backends import BackendKind
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Failure, Usage
@@ -17,6 +18,7 @@ from smg.core.request import GenerationRequest
 from smg.core.stream import Decoder, Sink
 from smg.pipeline.generation import Generation, Templates
 from smg.pipeline.interrupt import Interrupt
+from smg.pipeline.remote import Remote
 from smg.pipeline.services import Services
 from smg.routing.admission import AdmissionLease
 
@@ -45,8 +47,12 @@ class Generating(Protocol):
     async def aclose(self, reason: str = "stop") -> None: ...
 
 
-def generate(services: Services, ctx: RequestContext, request: GenerationRequest) -> Generating:
-    """Make what generates ``request``, however many prompts it has."""
+def generate(
+    services: Services, ctx: RequestContext, request: GenerationRequest, kind: BackendKind = "tokens"
+) -> Generating:
+    """Make what generates ``request`` on a backend of this kind (not ``raw``), however many prompts it has."""
+    if kind == "events":
+        return Remote(services, ctx, request)
     return Fanout(services, ctx, request) if request.prompts else Generation(services, ctx, request)
 
 

@@ -270,6 +270,9 @@ class Generation:
         request, choices = self._request, self._choices
         bound = self._known.reading.output.constraint
         possible = self._services.settings.routing.resume and may_resume(request, bound) and may_follow(error)
+        if self._running.lease.prefill is not None:
+            # What is cached of a pair's prompt went with the engine that died.
+            possible = False
         if not possible or self._ctx.cancel or any(choice.over for choice in choices):
             return error
         taken, died = list(choices[0].taken), self._running

@@ -104,7 +104,7 @@ class PairOpener:
         decode = await self._ask_decode(replace(request, leg=leg))
         if leg is None:
             return decode
-        driver = self._services.drivers.get(self._prefill.worker)
+        driver = self._services.drivers.grpc(self._prefill.worker)
         return _HandedOver(decode, partial(driver.abort, request.id))
 
     async def _prefilled(self, request: EngineRequest) -> bytes | None:
@@ -131,7 +131,7 @@ class PairOpener:
     async def _ask_prefill(self, request: EngineRequest) -> Source:
         rank = handoff.own_rank(self._prefill.worker)
         try:
-            driver = self._services.drivers.get(self._prefill.worker)
+            driver = self._services.drivers.grpc(self._prefill.worker)
             return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
         except GatewayError as error:
             if self._ctx.cancel:
@@ -141,7 +141,7 @@ class PairOpener:
     async def _ask_decode(self, request: EngineRequest) -> Source:
         """The client's wish for a rank concerns this engine, unless the worker stands for one."""
         rank = handoff.own_rank(self._lease.worker)
-        driver = self._services.drivers.get(self._lease.worker)
+        driver = self._services.drivers.grpc(self._lease.worker)
         return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
 
     def _failed(self, error: GatewayError) -> PartnerFailed:

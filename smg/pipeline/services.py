@@ -10,6 +10,7 @@ from smg.config.settings import Settings
 from smg.core.stream import StreamTable
 from smg.engines.pool import DriverPool
 from smg.engines.transport.table import TRANSPORTS
+from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
@@ -133,7 +134,12 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         router=FleetRouter(view, region, process, policy, legs, CircuitBreakers(region, settings.routing, metrics)),
         admission=Admission(settings.admission, region, process, metrics),
         texts=TextRegistry(settings.model, settings.tokenizer_cache),
-        drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),
+        drivers=DriverPool(
+            TRANSPORTS[settings.fleet.engine_transport],
+            settings.fleet.grpc_max_message_size,
+            process,
+            lambda worker, load: loads.write(region, worker.slot, [load]),
+        ),
         table=make_table(),
         metrics=metrics,
         debug=_debug(settings, process),

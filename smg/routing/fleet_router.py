@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from smg._native.region import FAILURES, LAST_OK, PROCESSED, Region
 from smg.config.settings import RoutingSettings
 from smg.core import clock
+from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
 from smg.fleet import roles
 from smg.fleet.breaker import CircuitBreakers, Outcome
@@ -65,6 +66,7 @@ class FleetRouter:
         self.breakers = CircuitBreakers(region, RoutingSettings()) if breakers is None else breakers
         self._snapshot: FleetSnapshot | None = None
         self._pools: dict[str, Pools] = {}
+        self._kinds: frozenset[BackendKind] = frozenset()
 
     @property
     def policy(self) -> str:
@@ -137,6 +139,12 @@ class FleetRouter:
         ]
         return min(waits, default=None)
 
+    def count(self, query: Query) -> int:
+        """How many workers ``select`` would choose from now."""
+        pools = self._of(query.model)
+        regular = len(pools.regular) if pools.look_regular(query) else 0
+        return regular + (len(pools.prefill) if pools.look_prefill(query) else 0)
+
     def commit(self, lease: Lease) -> None:
         """See ``Router.commit``: the prompt is computed, and the worker was seen to work."""
         if lease.prefill is not None and not lease.prefill.done:
@@ -172,12 +180,23 @@ class FleetRouter:
             error.retry_after = self.patience(query) or error.retry_after
         return error
 
-    def _of(self, name: str) -> Pools:
-        """The workers of the model called ``name``. Raises GatewayError when there is no such model."""
+    def kinds(self) -> frozenset[BackendKind]:
+        """The kinds of backend there are in the fleet."""
+        self._current()
+        return self._kinds
+
+    def _current(self) -> FleetSnapshot:
+        """The snapshot as it is now; what was made of an older one is forgotten."""
         snapshot = self._fleet.snapshot()
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._pools = {}
+            self._kinds = frozenset(worker.kind for worker in snapshot.workers)
+        return snapshot
+
+    def _of(self, name: str) -> Pools:
+        """The workers of the model called ``name``. Raises GatewayError when there is no such model."""
+        snapshot = self._current()
         found = self._pools.get(name)
         if found is None:
             # By its own id: clients may invent names that a worker for any model takes.

@@ -71,6 +71,10 @@ class Router(Protocol):
         """Seconds until ``select`` may find one of the workers that only their circuit breakers hold back, or None."""
         ...
 
+    def count(self, query: Query) -> int:
+        """How many workers ``select`` would choose from now. Raises GatewayError for an unknown model."""
+        ...
+
     def commit(self, lease: Lease) -> None:
         """The worker has accepted the request (first batch): prefixes may be learnt, of a pair on both."""
         ...

@@ -74,3 +74,34 @@ def test_flags_are_unique_and_explained():
 def test_LM_01_limits_that_make_no_sense_fail_at_start_by_name(flag, value):
     with pytest.raises(SettingsError, match=flag):
         load([flag, value], {})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "grpc://a:1",
+        "http://a:1",
+        "https://a/base",
+        "http://a:1@3",
+        "ipc:///run/x",
+        "zmq://127.0.0.1:1",
+        "a:1",
+        "[::1]:2",
+    ],
+)
+def test_addresses_of_engines(url):
+    assert load(["--worker-urls", url], {}).fleet.worker_urls == (url,)
+
+
+@pytest.mark.parametrize("url", ["ftp://a:1", "a", "http://", "a:b", "a:1/x"])
+def test_what_is_no_address_of_an_engine(url):
+    with pytest.raises(SettingsError, match="not an engine address"):
+        load(["--worker-urls", url], {})
+
+
+def test_keys_of_engines_are_for_engines_there_are():
+    flags = ["--worker-urls", "http://a:1@0", "http://a:1@1"]
+    assert load([*flags, "--worker-api-key", "http://a:1=k"], {}).fleet.worker_api_key == ("http://a:1=k",)
+    with pytest.raises(SettingsError, match="--worker-api-key") as caught:
+        load([*flags, "--worker-api-key", "http://b:1=secret"], {})
+    assert "secret" not in str(caught.value)

@@ -73,7 +73,8 @@ async def test_a_fleet_comes_up_with_models_and_tokenizer(settings, region):
         async with controlling(settings(unreachable, one.url, two.url), region) as view:
             await until(lambda: list(statuses(view).values()).count("ready") == 2)
             assert statuses(view) == {unreachable: "pending", one.url: "ready", two.url: "ready"}
-            worker = by_url(view, one.url)
+            # A status is seen at once, what goes with it with the next snapshot.
+            worker = await until(lambda: (found := by_url(view, one.url)).models and found)
             assert (worker.runtime, worker.models, worker.labels["block_size"]) == ("vllm", ["mock-model"], "16")
             model = await until(
                 lambda: (found := view.snapshot().model("mock-model")) and found.tokenizer_dir and found
@@ -306,7 +307,7 @@ async def test_the_process_ends_cleanly_on_sigterm(settings, region):
         assert statuses(view) == {engine.url: "ready"}
 
 
-@pytest.mark.parametrize(("urls", "backend"), [(("http://a:1",), None), (("grpc://a:1",), "abacus")])
+@pytest.mark.parametrize(("urls", "backend"), [(("ftp://a:1",), None), (("grpc://a:1",), "abacus")])
 async def test_flags_that_make_no_sense_end_the_start(settings, region, urls, backend):
     with pytest.raises(ValueError, match=r"grpc|abacus"):
         await serve(settings(*urls, backend=backend), region, (), asyncio.Event())

@@ -73,6 +73,10 @@ class Worker(msgspec.Struct):
     id: str
     url: str = "grpc://127.0.0.1:1"
     runtime: str = "vllm"
+    kind: str = "tokens"
+    api_key: str = ""
+    labels: dict = {}
+    slot: int = 0
 
 
 class TestPool:

@@ -31,6 +31,9 @@ class Facts:
     def info(self, choice: int, usage: Usage, tokens: int, finish: Finish | None) -> MetaInfo:
         """Everything but log probabilities, for a choice that has ``tokens`` output tokens so far."""
         part = usage.part(choice // self._n)
+        if not tokens and self._n == 1:
+            # Of engines that make the text themselves only the count is known.
+            tokens = part.completion_tokens
         info = MetaInfo(
             id=self._id(choice),
             finish_reason=None if finish is None else _reason(finish, tokens),

@@ -1,0 +1,1 @@
+"""HTTP engines: OpenAI-style servers (vLLM serve, SGLang, another gateway) behind ``http://`` and ``https://`` URLs."""

@@ -1,0 +1,43 @@
+"""What HTTP engines may serve: each route is a feature that a worker has or lacks (spec api-and-ops 1.4)."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+
+class EngineRoute(msgspec.Struct, frozen=True):
+    """One route: its feature's name, what it is in words, and its paths on engines, the preferred one first.
+
+    ``dialect`` is the client dialect whose bodies and answers it takes and gives as they are.
+    """
+
+    feature: str
+    text: str
+    paths: tuple[str, ...]
+    dialect: str = ""
+
+
+ROUTES: tuple[EngineRoute, ...] = (
+    EngineRoute("chat_api", "chat completions over HTTP", ("/v1/chat/completions",), "openai_chat"),
+    EngineRoute("completions_api", "completions over HTTP", ("/v1/completions",), "openai_completions"),
+    EngineRoute("generate_api", "SGLang's generate over HTTP", ("/generate",), "generate"),
+    EngineRoute("tokenize_api", "tokenizing over HTTP", ("/v1/tokenize", "/tokenize"), "tokenize"),
+    EngineRoute("detokenize_api", "detokenizing over HTTP", ("/v1/detokenize", "/detokenize"), "detokenize"),
+)
+BY_DIALECT: Mapping[str, EngineRoute] = {route.dialect: route for route in ROUTES}
+GENERATING = frozenset({"chat_api", "completions_api", "generate_api"})
+
+# What an engine is taken to serve that does not list its paths.
+_USUAL: Mapping[str, frozenset[str]] = {
+    "vllm": frozenset({"chat_api", "completions_api", "tokenize_api", "detokenize_api"}),
+    "sglang": frozenset({"chat_api", "completions_api", "generate_api"}),
+}
+_LEAST = frozenset({"chat_api", "completions_api"})
+
+
+def features(runtime: str, paths: Iterable[str]) -> frozenset[str]:
+    """Features of an engine that lists these paths (none: it lists nothing, and its kind decides)."""
+    served = set(paths)
+    if not served:
+        return _USUAL.get(runtime, _LEAST)
+    return frozenset(route.feature for route in ROUTES if not served.isdisjoint(route.paths))

@@ -1,0 +1,1 @@
+"""vLLM's engine core over ZeroMQ: the gateway takes the place of the engine's own frontend (spec engine-contract 6)."""

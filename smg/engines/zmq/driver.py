@@ -1,0 +1,272 @@
+"""ZmqDriver: one engine core as a tokens backend, in one process of the gateway (spec engine-contract 6)."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Literal
+
+import zmq
+
+from smg.core import clock
+from smg.core.backends import EngineRequest
+from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
+from smg.engines.admin import AdminResult
+from smg.engines.base import EngineInfo, EngineLoad
+from smg.engines.capabilities import CONSTRAINTS
+from smg.engines.source import cancelled_error
+from smg.engines.zmq import wire
+from smg.engines.zmq.address import parse
+from smg.engines.zmq.handshake import IDENTITY, Handshake
+from smg.engines.zmq.port import Port
+from smg.engines.zmq.source import ZmqSource
+
+log = logging.getLogger("smg.engines")
+
+CAPABILITIES = CONSTRAINTS | {
+    *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "flush_cache")
+}
+# How long a process waits for the engine to connect to it; it does so within a moment of being ready.
+CONNECT_SECS = 2.0
+_LOOK_SECS = 0.02
+UTILITY_SECS = 45.0
+# What the engine's facts are called as labels.
+_LABELS = {
+    "max_model_len": "max_model_len",
+    "num_gpu_blocks": "num_gpu_blocks",
+    "block_size": "block_size",
+    "dtype": "dtype",
+    "vllm_version": "version",
+    "world_size": "world_size",
+    "data_parallel_size": "dp_size",
+    "max_num_seqs": "max_running_requests",
+}
+
+
+class ZmqDriver:
+    """The ``TokensBackend`` of the engine core at ``url``. Use on one event loop only, and make it there.
+
+    ``process`` is this process's number among ``processes`` of the gateway; number 0 (control) greets the engine.
+    ``labels`` name the model, which the engine does not: ``served_model_name``, ``model_id`` or ``model_path``.
+    ``on_load`` is told the load that comes with the engine's steps.
+
+    Raises:
+        ValueError: ``url`` is none, or its sockets cannot be bound.
+    """
+
+    kind: Literal["tokens"] = "tokens"
+    runtime = "vllm"
+    capabilities: frozenset[str] = CAPABILITIES
+
+    def __init__(
+        self,
+        url: str,
+        process: int,
+        processes: int = 1,
+        labels: Mapping[str, str] | None = None,
+        on_load: Callable[[EngineLoad], None] | None = None,
+    ) -> None:
+        self.url = url
+        self.last_heard = clock.monotonic()
+        self._labels = labels or {}
+        self._process = process
+        self._on_load = on_load
+        self._dead = False
+        self._retired = False
+        self._sources: dict[str, tuple[ZmqSource, int]] = {}  # by the choice's id on the engine
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        address = parse(url)
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        try:
+            self._handshake = Handshake(context, address, processes) if process == 0 else None
+            self._port = Port(context, address, process, self._take, self._greeted, self._gone)
+        except (OSError, zmq.ZMQError) as error:
+            raise ValueError(f"{url}: {error}") from None
+
+    # -- generations
+
+    async def open(self, ctx: RequestContext, request: EngineRequest) -> ZmqSource:
+        """Dispatch ``request``. Raises GatewayError as ``wire.add``, or when the engine is not connected."""
+        if ctx.cancel.reason is not None:
+            raise cancelled_error(ctx.cancel.reason)
+        if ctx.remaining() == 0.0:
+            raise cancelled_error("deadline")
+        longest = int(self._labels.get("max_model_len", "0"))
+        messages = [wire.add(request, choice, self._process, longest) for choice in range(request.n)]
+        if not self._sources:
+            self.last_heard = clock.monotonic()
+        source = ZmqSource(self, ctx, request)
+        for choice in range(request.n):
+            self._sources[wire.child(request, choice)] = (source, choice)
+        try:
+            for message in messages:
+                await self._send(wire.ADD, message)
+        except BaseException:
+            await source.cancel("stop")
+            raise
+        return source
+
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """The worker's labels as they are now: an engine that has restarted may have another context."""
+        self._labels = labels
+
+    def abort(self, request: EngineRequest, choices: list[int]) -> None:
+        """See ``source.Owner``."""
+        try:
+            self._port.send(IDENTITY, [wire.ABORT, wire.abort(request, choices)])
+        except GatewayError as error:
+            log.debug("abort not delivered", extra={"worker": self.url, "request": request.id, "error": error.detail})
+
+    def forget(self, source: ZmqSource) -> None:
+        """See ``source.Owner``."""
+        for choice in range(source.request.n):
+            self._sources.pop(wire.child(source.request, choice), None)
+        if self._retired and not self._sources:
+            self._port.close()
+
+    # -- control
+
+    async def info(self) -> EngineInfo:
+        """What the engine told when it was ready, and the configured model.
+
+        Raises:
+            GatewayError: it has not connected yet, or no model is configured (``worker_failed``).
+        """
+        facts = self._handshake.facts if self._handshake is not None else None
+        if facts is None:
+            raise GatewayError("worker_failed", "the engine has not connected yet", status=503, worker_fault=True)
+        path = self._labels.get("model_path", "")
+        name = self._labels.get("served_model_name") or self._labels.get("model_id") or path.rstrip("/").split("/")[-1]
+        if not name:
+            message = "an engine core does not tell its model: it has to be named (--model-path)"
+            raise GatewayError("worker_failed", message, worker_fault=True)
+        length = facts.get("max_model_len")
+        labels = {label: str(facts[key]) for key, label in _LABELS.items() if facts.get(key)}
+        return EngineInfo(
+            model_id=name,
+            model_path=path,
+            tokenizer_path=path,
+            context_length=length if isinstance(length, int) and length > 0 else 0,
+            labels=labels,
+        )
+
+    async def health(self, timeout: float, *, thorough: bool = False) -> bool:
+        """Whether the engine is connected. Raises GatewayError when it is not."""
+        self._port.send(IDENTITY, [wire.ABORT, wire.NOBODY])
+        return not self._dead
+
+    async def loads(self) -> list[EngineLoad]:
+        """Not asked for: the engine tells with every step. Raises GatewayError ``not_implemented``."""
+        raise GatewayError("not_implemented", "an engine core tells its load by itself")
+
+    async def tokenizer_bundle(self) -> AsyncIterator[tuple[bytes, str]]:
+        """There is none. Raises GatewayError ``not_implemented``."""
+        raise GatewayError("not_implemented", "an engine core has no tokenizer")
+        yield
+
+    async def flush_cache(self, timeout_secs: float = 0.0) -> AdminResult:
+        """Empty the prefix cache. Raises GatewayError when the engine fails, or does not answer in time."""
+        result = await self._call("reset_prefix_cache", timeout_secs + UTILITY_SECS)
+        return AdminResult(result is not False, "flushed" if result is not False else "requests are running")
+
+    def retire(self) -> None:
+        """Close as soon as nothing runs any more."""
+        self._retired = True
+        if not self._sources:
+            self._port.close()
+
+    async def close(self) -> None:
+        """Abort what runs and close the sockets. Idempotent."""
+        for source, _ in list(self._sources.values()):
+            await source.cancel("shutdown")
+        self._port.close()
+        if self._handshake is not None:
+            self._handshake.close()
+            self._handshake = None
+
+    # -- messages
+
+    async def _send(self, kind: bytes, payload: bytes) -> None:
+        """Send a message, with a moment's patience for an engine that is just connecting to this process."""
+        until = clock.monotonic() + CONNECT_SECS
+        while True:
+            try:
+                self._port.send(IDENTITY, [kind, payload])
+                return
+            except GatewayError:
+                if clock.monotonic() > until:
+                    raise
+            await asyncio.sleep(_LOOK_SECS)
+
+    async def _call(self, method: str, timeout: float) -> Any:
+        number = max(self._calls, default=0) + 1
+        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._send(wire.UTILITY, wire.utility(self._process, number, method))
+                return await answer
+        except TimeoutError:
+            message = "the engine did not answer in time"
+            raise GatewayError("upstream_timeout", message, detail=method, worker_fault=True) from None
+        finally:
+            del self._calls[number]
+
+    def _greeted(self, frames: list[bytes]) -> None:
+        self._dead = False
+        if self._handshake is not None:
+            self._handshake.greeted(frames)
+
+    def _take(self, frames: list[bytes]) -> None:
+        """One message of the engine. One that cannot be read is the failure of nobody else's."""
+        self.last_heard = clock.monotonic()
+        if frames == [wire.DEAD]:
+            self._died()
+            return
+        try:
+            message = wire.outputs(frames)
+        except ValueError as error:
+            log.error("an engine core's message is unreadable", extra={"worker": self.url, "error": str(error)})
+            return
+        for output in message.outputs:
+            self._deliver(output, frames)
+        if message.utility_output is not None:
+            self._answer(message.utility_output)
+        if message.scheduler_stats is not None and self._on_load is not None:
+            self._on_load(wire.load(message.scheduler_stats))
+
+    def _deliver(self, output: wire.Output, frames: list[bytes]) -> None:
+        found = self._sources.get(output.request_id)
+        if found is None:
+            # Its abort is on the way.
+            return
+        source, choice = found
+        try:
+            source.put(wire.batch(output, choice, source.request, frames))
+        except ValueError as error:
+            message = "the engine sent what is not an answer"
+            source.fail(GatewayError("worker_stream_failed", message, detail=str(error), worker_fault=True))
+
+    def _answer(self, output: wire.UtilityOutput) -> None:
+        answer = self._calls.get(output.call_id)
+        if answer is None or answer.done():
+            return
+        if output.failure_message is not None:
+            message = "the engine could not do this"
+            answer.set_exception(GatewayError("worker_failed", message, detail=output.failure_message))
+        else:
+            # Newer engines send the result with its type in front.
+            typed = isinstance(output.result, list) and len(output.result) == 2
+            answer.set_result(output.result[1] if typed else output.result)
+
+    def _died(self) -> None:
+        """The engine core is gone: so is everything it was working on."""
+        self._dead = True
+        if self._handshake is not None:
+            self._handshake.facts = None
+        self._gone()
+
+    def _gone(self) -> None:
+        """Nobody answers any more."""
+        error = GatewayError("worker_failed", "the engine has died", status=503, worker_fault=True)
+        for source, _ in list(self._sources.values()):
+            source.fail(error)

@@ -1,0 +1,89 @@
+"""A request that is passed on as it is: what has to be read of its body, and what is patched (DESIGN 3, raw)."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from smg.core.context import RequestContext
+from smg.core.request import Hints
+from smg.engines.http.fields import Fields
+from smg.fleet.records import ModelRecord, WorkerRecord
+from smg.routing.index.cost import BYTES_PER_TOKEN
+from smg.routing.router import Query
+
+# Members that make the prompt, in the order in which templates put them.
+_PROMPT = ("tools", "system", "messages", "prompt", "text", "input_ids")
+# Dialects whose streams tell the usage only to who asks.
+_ASK_FOR_USAGE = frozenset({"openai_chat", "openai_completions"})
+# Headers that mean something to an engine. A client's own credentials are for the gateway and stay here.
+_FORWARDED = frozenset({"x-correlation-id", "traceparent", "tracestate", "x-smg-routing-key"})
+_FORWARDED_PREFIX = "x-request-id-"
+
+
+class RawCall(msgspec.Struct):
+    """One such request. ``paths`` are where engines may serve it; with ``hide_usage`` the gateway has asked for a usage
+    event that the client did not want."""
+
+    model: ModelRecord
+    fields: Fields
+    paths: tuple[str, ...]
+    feature: str
+    headers: dict[str, str]
+    hints: Hints = Hints()
+    stream: bool = False
+    hide_usage: bool = False
+
+    def query(self) -> Query:
+        """What routing gets to see: the prompt as the bytes it is sent in, or its ids where it is ids.
+
+        The bytes of a conversation begin like those of its earlier turns; which engine holds a prefix shows in them as
+        well as in a rendered prompt, and images count too.
+        """
+        needs = frozenset({self.feature})
+        ids = _ids(self.fields)
+        if ids:
+            return Query(self.model.id, ids, hints=self.hints, tokens=len(ids), needs=needs)
+        text = b"".join(self.fields.raw(name) for name in _PROMPT).decode("utf-8", "replace")
+        return Query(self.model.id, text=text, hints=self.hints, tokens=len(text) // BYTES_PER_TOKEN, needs=needs)
+
+    def body(self, worker: WorkerRecord) -> bytes:
+        """The body for ``worker``: the model by the name it has there, all else as the client wrote it."""
+        given = self.fields.text("model")
+        if given and given not in worker.models:
+            names = {self.model.id, *self.model.aliases}
+            self.fields.put("model", next((name for name in worker.models if name in names), self.model.id))
+        return self.fields.body()
+
+
+def ask_for_usage(call: RawCall, dialect: str) -> None:
+    """Have the engine tell the usage at the end of a stream, for the gateway's own accounts."""
+    if not call.stream or dialect not in _ASK_FOR_USAGE:
+        return
+    options = call.fields.get("stream_options")
+    options = options if isinstance(options, dict) else {}
+    if not options.get("include_usage"):
+        call.fields.put("stream_options", {**options, "include_usage": True})
+        call.hide_usage = True
+
+
+def forwarded(ctx: RequestContext, headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a client's request that an engine gets (spec api-and-ops 2.2)."""
+    out = {
+        name.lower(): value
+        for name, value in headers.items()
+        if name.lower() in _FORWARDED or name.lower().startswith(_FORWARDED_PREFIX)
+    }
+    out["x-request-id"] = ctx.request_id
+    if ctx.trace is not None:
+        out["traceparent"] = ctx.trace.header()
+    return out
+
+
+def _ids(fields: Fields) -> list[int]:
+    """The prompt where it is one list of token ids."""
+    for name in ("prompt", "input_ids"):
+        if fields.raw(name)[:1] == b"[":
+            value = fields.get(name)
+            if value and all(type(item) is int and 0 <= item < 2**32 for item in value):
+                return list(value)
+    return []

@@ -1,0 +1,87 @@
+"""Tries workers until one has begun to answer, whatever kind of backend it is (spec routing 6, field case RL-03)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
+from smg.pipeline.facts import Facts
+from smg.pipeline.interrupt import Interrupt
+from smg.pipeline.services import Services
+from smg.routing.fleet_router import outcome_of
+from smg.routing.pairing import PartnerFailed
+from smg.routing.retry import Attempts
+from smg.routing.router import Lease, Query
+
+T = TypeVar("T")
+
+
+class Trying:
+    """The attempts of one request. ``attempt(lease, number)`` makes one; number counts from 1.
+
+    A failed attempt has delivered nothing and gives its lease back here; a good one keeps it.
+    """
+
+    def __init__(self, services: Services, ctx: RequestContext, interrupt: Interrupt, facts: Facts) -> None:
+        self._services = services
+        self._ctx = ctx
+        self._interrupt = interrupt
+        self._facts = facts
+        self._attempts = Attempts(services.settings.routing, ctx, services.budget)
+
+    async def run(self, query: Query, attempt: Callable[[Lease, int], Awaitable[T]]) -> T:
+        """Try one worker after the other.
+
+        Raises:
+            GatewayError: the last attempt's error, or ``no_available_workers``.
+        """
+        self._services.budget.request()
+        try:
+            return await self._until_one_delivers(query, attempt)
+        except GatewayError:
+            if self._attempts.number > 1:
+                self._facts.exhausted()
+            raise
+
+    async def go_on(
+        self, error: GatewayError, worker: str, query: Query, attempt: Callable[[Lease, int], Awaitable[T]]
+    ) -> T:
+        """Try others after ``worker`` broke off what it had begun.
+
+        Raises:
+            GatewayError: ``error`` when there is no other, or as ``run``.
+        """
+        self._attempts.broke(error, worker, self._available(query))
+        return await self._until_one_delivers(query, attempt)
+
+    async def _until_one_delivers(self, query: Query, attempt: Callable[[Lease, int], Awaitable[T]]) -> T:
+        router, attempts = self._services.router, self._attempts
+        while True:
+            worker = ""
+            try:
+                lease = router.select(replace(query, tried=attempts.tried))
+            except GatewayError as error:
+                cause, wait = error, attempts.refused(error, lambda: router.patience(query))
+            else:
+                try:
+                    self._facts.selected(lease, attempts.number)
+                    return await attempt(lease, attempts.number)
+                except GatewayError as error:
+                    router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
+                    worker = error.worker if isinstance(error, PartnerFailed) else lease.worker.id
+                    if lease.prefill is not None and error.worker_fault and worker == lease.worker.id:
+                        self._facts.leg_failed("decode", error.code)
+                    wait = attempts.failed(error, worker, self._available(query), lambda: router.patience(query))
+                    cause = error
+                except BaseException:
+                    router.release(lease, "cancelled")
+                    raise
+            self._facts.retried(cause, worker, attempts.number, wait)
+            if wait:
+                await self._interrupt.run(asyncio.sleep(wait))
+
+    def _available(self, query: Query) -> Callable[[frozenset[str]], bool]:
+        return lambda tried: self._services.router.available(replace(query, tried=tried))
