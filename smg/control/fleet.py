@@ -127,12 +127,13 @@ class FleetControl:
             drain.cancel()
         if worker.status == "draining":
             self.registry.set_status(worker.id, "pending")
+        health = worker.wanted.health
         monitor = WorkerMonitor(
             self.registry,
             self._region,
             worker,
-            self._thresholds,
-            self._settings.fleet.health_check_timeout_secs,
+            self._thresholds.overridden(health),
+            health.timeout_secs or self._settings.fleet.health_check_timeout_secs,
             self._probes,
             self._tokenizers.want,
             worker.wanted.runtime,
@@ -193,10 +194,11 @@ class FleetControl:
         return worker
 
     def change(self, worker: WorkerRecord, fields: Mapping[str, Any]) -> WorkerRecord:
-        """Change fields of what is wanted of ``worker``; another contract is probed for anew."""
+        """Change fields of what is wanted of ``worker``; what concerns its probes is begun anew."""
         before = worker.wanted
         self.registry.patch(worker.id, fields)
-        if (before.runtime, before.models) != (worker.wanted.runtime, worker.wanted.models):
+        now = worker.wanted
+        if (before.runtime, before.models, before.health) != (now.runtime, now.models, now.health):
             self._restart(worker)
         return worker
 
@@ -247,8 +249,11 @@ class FleetControl:
     async def _look_at_failures(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_INTERVAL)
-            for monitor in self._monitors.values():
+            for monitor in list(self._monitors.values()):
                 monitor.look()
+                if self._settings.fleet.remove_unhealthy_workers and monitor.worker.status == "failed":
+                    log.warning("worker is removed for good", extra={"worker": monitor.worker.url})
+                    self.dismiss(monitor.worker)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
