@@ -67,11 +67,10 @@ class Dispatcher:
     async def _until_one_delivers(self, query: Query, engine_request: EngineRequests) -> Running:
         router, attempts = self._services.router, self._attempts
         while True:
-            worker = ""
             try:
                 lease = router.select(replace(query, tried=attempts.tried))
             except GatewayError as error:
-                cause, wait = error, attempts.refused(error, lambda: router.patience(query))
+                wait = attempts.refused(error, lambda: router.patience(query))
             else:
                 worker = lease.worker.id
                 try:
@@ -80,11 +79,10 @@ class Dispatcher:
                 except GatewayError as error:
                     router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
                     wait = attempts.failed(error, worker, self._available(query), lambda: router.patience(query))
-                    cause = error
+                    self._facts.retried(error, worker, attempts.number, wait)
                 except BaseException:
                     router.release(lease, "cancelled")
                     raise
-            self._facts.retried(cause, worker, attempts.number, wait)
             if wait:
                 await self._interrupt.run(asyncio.sleep(wait))
 

@@ -11,7 +11,6 @@ from smg._native.breaker import FAILED, Breakers
 from smg.config.settings import FleetSettings, ServerSettings, Settings
 from smg.control.client import ControlClient
 from smg.control.main import serve
-from smg.core import clock
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.fleet.view import FleetView
@@ -351,8 +350,7 @@ async def test_an_engine_that_comes_back_starts_with_a_closed_breaker(region, tm
             await until(lambda: ready(place, engine.url))
             slot = (await only(view)).slot
             breakers = Breakers(region, 1, 1, 60_000, 60_000)
-            # Later than the moments after its arrival, in which failures don't count.
-            breakers.leave(slot, 0, FAILED, int(clock.monotonic() * 1000) + 5000)
+            breakers.leave(slot, 0, FAILED)
             assert (await place.fleet())[engine.url]["breaker"] == "open"
             engine.script = Script(healthy=False, serving=False)
             region.worker_add(slot, table.FAILURES, 1)
