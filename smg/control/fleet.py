@@ -46,8 +46,9 @@ class FleetControl:
         self._breakers = CircuitBreakers(region, settings.routing, Metrics(region, PROCESS))
         self.registry = Registry(region, self._breakers)
         self._describer = Describer(self.registry, region, self._breakers)
-        created = (worker.spec for worker in self.registry.workers if worker.origin == ApiSource.name)
-        self._api = ApiSource(spec for spec in created if spec is not None)
+        # One that was leaving when an earlier control process died goes on leaving.
+        kept = (worker for worker in self.registry.workers if worker.status != "draining")
+        self._api = ApiSource(worker.spec for worker in kept if worker.origin == ApiSource.name and worker.spec)
         self._sources = [*sources, self._api]
         self._wanted: dict[int, Sequence[WorkerSpec]] = {}
         self._monitors: dict[str, WorkerMonitor] = {}  # by worker id

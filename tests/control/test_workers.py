@@ -231,6 +231,20 @@ class TestDelete:
                 await place.client.call("create", spec={"url": engine.url})
                 await until(lambda: ready(place, engine.url))
 
+    async def test_one_that_is_leaving_goes_on_leaving_when_control_is_restarted(self, place):
+        async with MockEngine() as engine:
+            async with place.running() as view:
+                made = await place.client.call("create", spec={"url": engine.url})
+                await until(lambda: ready(place, engine.url))
+                slot = (await only(view)).slot
+                place.region.inflight_add(1, slot, 1, 0)
+                await place.client.call("delete", id=made["id"])
+            async with place.running():
+                await asyncio.sleep(0.3)
+                assert await place.status(engine.url) == "draining"
+                place.region.inflight_add(1, slot, -1, 0)
+                await until(lambda: gone(place, engine.url))
+
     async def test_one_that_is_leaving_can_be_created_again(self, place):
         async with MockEngine() as engine, place.running() as view:
             made = await place.client.call("create", spec={"url": engine.url})
