@@ -24,7 +24,7 @@ class Placement:
 
     def __len__(self) -> int: ...
     def survey(self, skip: Iterable[int] = ()) -> int:
-        """Read status and load of all workers but those numbered in ``skip``; returns how many are ready."""
+        """Read status, breaker and load of all workers but those numbered in ``skip``; returns how many are ready."""
 
     def match(self, index: PrefixIndex, keys: PrefixKeys, primary: bool = True) -> int:
         """Note how far each ready worker holds the prompt, in units of ``keys``.

@@ -15,7 +15,7 @@ from smg.api.admin import ask
 from smg.api.errors import JSON
 from smg.core import wire
 from smg.core.errors import GatewayError
-from smg.fleet.sources import ModelCard
+from smg.fleet.sources import HealthSpec, ModelCard
 
 Runtime: TypeAlias = Literal["unspecified", "vllm", "sglang", "trtllm", "tokenspeed", "mlx"]
 Cost: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
@@ -40,6 +40,7 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
     labels: dict[str, str] | None = None
     priority: Priority | None = None
     cost: Cost | None = None
+    health: HealthSpec | None = None
 
     def spec(self) -> dict[str, Any]:
         """The same as control takes it."""
@@ -51,6 +52,7 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
             "labels": self.labels,
             "priority": self.priority,
             "cost": self.cost,
+            "health": self.health,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -61,6 +63,7 @@ class WorkerChanges(msgspec.Struct, forbid_unknown_fields=True):
     priority: Priority | None = None
     cost: Cost | None = None
     labels: dict[str, str | None] | None = None
+    health: HealthSpec | None = None
 
 
 class Accepted(msgspec.Struct):

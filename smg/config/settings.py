@@ -155,6 +155,14 @@ class FleetSettings(_Group, frozen=True):
     discovery_check_interval_secs: Annotated[
         float, option("--discovery-check-interval-secs", "Seconds between looks at --discovery-file.", gt=0)
     ] = 2.0
+    remove_unhealthy_workers: Annotated[
+        bool,
+        option(
+            "--remove-unhealthy-workers",
+            "Remove engines that are given up (failed); otherwise they are probed on and serve again when they are "
+            "back.",
+        ),
+    ] = False
     worker_drain_timeout_secs: Annotated[
         float,
         option(

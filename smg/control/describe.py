@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from smg._native import region as table
 from smg.core import clock
 from smg.fleet.breaker import CircuitBreakers
@@ -38,6 +40,7 @@ class Describer:
             "labels": worker.labels,
             "priority": worker.priority,
             "cost": worker.cost,
+            "health": msgspec.to_builtins(worker.wanted.health),
             "features": None if worker.features is None else sorted(worker.features),
             "origin": worker.origin,
             "status": status,

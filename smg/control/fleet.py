@@ -49,8 +49,9 @@ class FleetControl:
         self._breakers = CircuitBreakers(region, settings.routing, Metrics(region, PROCESS))
         self.registry = Registry(region, self._breakers)
         self._describer = Describer(self.registry, region, self._breakers)
-        created = (worker.spec for worker in self.registry.workers if worker.origin == ApiSource.name)
-        self._api = ApiSource(spec for spec in created if spec is not None)
+        # One that was leaving when an earlier control process died goes on leaving.
+        kept = (worker for worker in self.registry.workers if worker.status != "draining")
+        self._api = ApiSource(worker.spec for worker in kept if worker.origin == ApiSource.name and worker.spec)
         self._sources = [*sources, self._api]
         self._wanted: dict[int, Sequence[WorkerSpec]] = {}
         self._ranks: dict[str, int] = {}  # of engines that are one worker per rank, by URL
@@ -153,12 +154,13 @@ class FleetControl:
             drain.cancel()
         if worker.status == "draining":
             self.registry.set_status(worker.id, "pending")
+        health = worker.wanted.health
         monitor = WorkerMonitor(
             self.registry,
             self._region,
             worker,
-            self._thresholds,
-            self._settings.fleet.health_check_timeout_secs,
+            self._thresholds.overridden(health),
+            health.timeout_secs or self._settings.fleet.health_check_timeout_secs,
             self._probes,
             self._tokenizers.want,
             worker.wanted.runtime,
@@ -221,10 +223,11 @@ class FleetControl:
         return worker
 
     def change(self, worker: WorkerRecord, fields: Mapping[str, Any]) -> WorkerRecord:
-        """Change fields of what is wanted of ``worker``; another contract is probed for anew."""
+        """Change fields of what is wanted of ``worker``; what concerns its probes is begun anew."""
         before = worker.wanted
         self.registry.patch(worker.id, fields)
-        if (before.runtime, before.models) != (worker.wanted.runtime, worker.wanted.models):
+        now = worker.wanted
+        if (before.runtime, before.models, before.health) != (now.runtime, now.models, now.health):
             self._restart(worker)
         return worker
 
@@ -275,8 +278,11 @@ class FleetControl:
     async def _look_at_failures(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_INTERVAL)
-            for monitor in self._monitors.values():
+            for monitor in list(self._monitors.values()):
                 monitor.look()
+                if self._settings.fleet.remove_unhealthy_workers and monitor.worker.status == "failed":
+                    log.warning("worker is removed for good", extra={"worker": monitor.worker.url})
+                    self.dismiss(monitor.worker)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))

@@ -12,17 +12,21 @@ from smg.control.admin import Handler
 from smg.control.fleet import FleetControl
 from smg.core.errors import GatewayError, bad_request
 from smg.fleet.records import WorkerRecord
-from smg.fleet.sources import WorkerSpec, check
+from smg.fleet.sources import HealthSpec, WorkerSpec, check
 
 T = TypeVar("T")
 
 
 class WorkerPatch(msgspec.Struct, forbid_unknown_fields=True):
-    """Fields to change; None leaves a field as it is. A label that is null is taken away, others are kept."""
+    """Fields to change; None leaves a field as it is. A label that is null is taken away, others are kept.
+
+    Of ``health``, too, only what is given changes.
+    """
 
     priority: int | None = None
     cost: float | None = None
     labels: dict[str, str | None] | None = None
+    health: HealthSpec | None = None
 
 
 def worker_operations(fleet: FleetControl) -> dict[str, Handler]:
@@ -49,6 +53,9 @@ def worker_operations(fleet: FleetControl) -> dict[str, Handler]:
             fields["priority"] = asked.priority
         if asked.cost is not None:
             fields["cost"] = _cost(asked.cost)
+        if asked.health is not None:
+            changes = {name: value for name, value in msgspec.to_builtins(asked.health).items() if value is not None}
+            fields["health"] = msgspec.to_builtins(worker.wanted.health) | changes
         if asked.labels is not None:
             labels = {**worker.wanted.labels, **asked.labels}
             fields["labels"] = {name: value for name, value in labels.items() if value is not None}

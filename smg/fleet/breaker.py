@@ -42,8 +42,15 @@ class CircuitBreakers:
         """Ask to send a request to ``worker``: a permit for ``leave``; None: its breaker refuses."""
         if not self._enabled:
             return 0
+        before = self._native.state(worker.slot)
+        if before == native.CLOSED:
+            return 0
         permit = self._native.enter(worker.slot)
-        return None if permit == native.REFUSED else permit
+        if permit == native.REFUSED:
+            return None
+        if before == native.OPEN:
+            self._changed(worker, native.OPEN, native.HALF_OPEN)
+        return permit
 
     def leave(self, worker: WorkerRecord, permit: int, outcome: Outcome) -> None:
         """Book what came of a request; at its end, so that a stream that broke off counts as what it was."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from smg.fleet.sources import ModelCard, WorkerSpec, check
+from smg.fleet.sources import HealthSpec, ModelCard, WorkerSpec, check
 
 log = logging.getLogger("smg.fleet")
 
@@ -23,10 +23,11 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     priority: int = 50
     cost: float = 1.0
+    health: HealthSpec = HealthSpec()
 
     def spec(self) -> WorkerSpec:
         cards = tuple(ModelCard(model) if isinstance(model, str) else model for model in self.models)
-        return WorkerSpec(self.url, self.runtime, cards, self.labels, self.priority, self.cost)
+        return WorkerSpec(self.url, self.runtime, cards, self.labels, self.priority, self.cost, self.health)
 
 
 class FileSource:

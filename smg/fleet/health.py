@@ -12,6 +12,7 @@ import msgspec
 
 from smg.config.settings import FleetSettings
 from smg.fleet.records import Status
+from smg.fleet.sources import HealthSpec
 
 # Failed probes in a row that turn not_ready into failed, as a multiple of the failure threshold.
 _GIVE_UP_FACTOR = 3
@@ -37,6 +38,16 @@ class Thresholds(msgspec.Struct, frozen=True):
             interval=settings.health_check_interval_secs,
             down_interval=min(settings.worker_startup_check_interval, _DOWN_SECS),
             startup_timeout=settings.worker_startup_timeout_secs,
+        )
+
+    def overridden(self, spec: HealthSpec) -> "Thresholds":
+        """The same with what ``spec`` says of one worker."""
+        return Thresholds(
+            failures=spec.failure_threshold or self.failures,
+            successes=spec.success_threshold or self.successes,
+            interval=spec.check_interval_secs or self.interval,
+            down_interval=self.down_interval,
+            startup_timeout=self.startup_timeout,
         )
 
 

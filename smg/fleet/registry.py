@@ -168,7 +168,7 @@ class Registry:
         if (worker.status, worker.reason) == (status, reason):
             return
         level = logging.WARNING if status in ("not_ready", "failed") else logging.INFO
-        if status == "ready" != worker.status and self._breakers is not None:
+        if status == "ready" and worker.status in ("not_ready", "failed") and self._breakers is not None:
             # It was away and has passed a thorough probe: what happened before is no longer about it.
             self._breakers.reset(worker)
         if worker.status != status:

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from smg.engines.finding import scheme_of
 from smg.engines.http.address import split_rank
@@ -16,6 +17,15 @@ class ModelCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     aliases: tuple[str, ...] = ()
+
+
+class HealthSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How one worker is probed; None is what the settings say. Times are in seconds."""
+
+    check_interval_secs: Annotated[float, Meta(gt=0)] | None = None
+    timeout_secs: Annotated[float, Meta(gt=0)] | None = None
+    failure_threshold: Annotated[int, Meta(ge=1)] | None = None
+    success_threshold: Annotated[int, Meta(ge=1)] | None = None
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):
@@ -33,6 +43,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     priority: int = 50
     cost: float = 1.0
     api_key: str = ""
+    health: HealthSpec = HealthSpec()
 
 
 def check(spec: WorkerSpec) -> None:

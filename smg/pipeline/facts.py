@@ -68,7 +68,7 @@ class Facts:
         self._metrics.worker_selection_total.inc(lease.worker.id, self._model, lease.policy)
 
     def retried(self, error: GatewayError, worker: str, attempt: int, wait: float) -> None:
-        """An attempt failed on ``worker`` (empty: there was none to ask); number ``attempt`` follows in ``wait`` s."""
+        """An attempt failed on ``worker``; number ``attempt`` follows in ``wait`` seconds."""
         self._metrics.worker_retries_total.inc(self._ctx.endpoint, error.code)
         if wait:
             self._metrics.worker_retry_backoff_seconds.observe(wait, str(attempt))

@@ -60,11 +60,10 @@ class Trying:
     async def _until_one_delivers(self, query: Query, attempt: Callable[[Lease, int], Awaitable[T]]) -> T:
         router, attempts = self._services.router, self._attempts
         while True:
-            worker = ""
             try:
                 lease = router.select(replace(query, tried=attempts.tried))
             except GatewayError as error:
-                cause, wait = error, attempts.refused(error, lambda: router.patience(query))
+                wait = attempts.refused(error, lambda: router.patience(query))
             else:
                 try:
                     self._facts.selected(lease, attempts.number)
@@ -75,11 +74,10 @@ class Trying:
                     if lease.prefill is not None and error.worker_fault and worker == lease.worker.id:
                         self._facts.leg_failed("decode", error.code)
                     wait = attempts.failed(error, worker, self._available(query), lambda: router.patience(query))
-                    cause = error
+                    self._facts.retried(error, worker, attempts.number, wait)
                 except BaseException:
                     router.release(lease, "cancelled")
                     raise
-            self._facts.retried(cause, worker, attempts.number, wait)
             if wait:
                 await self._interrupt.run(asyncio.sleep(wait))
 

@@ -15,6 +15,8 @@ from smg.core.errors import GatewayError
 BUDGET_WINDOW_SECS = 10.0
 # Retries that are always allowed within the window: a gateway with little to do is no storm.
 BUDGET_FLOOR = 10
+# Longest wait between two looks for a breaker that lets a request through.
+REFUSED_SECS = 1.0
 
 # Whether somebody is there besides these workers; seconds until a breaker may let somebody through, None for never.
 Available = Callable[[frozenset[str]], bool]
@@ -66,6 +68,7 @@ class Attempts:
         self._budget = budget
         self._limit = 1 if settings.disable_retries else settings.retry_max_retries
         self._waits = 0
+        self._waited = 0.0
         self.number = 1
         self.tried: frozenset[str] = frozenset()
 
@@ -89,11 +92,20 @@ class Attempts:
     def refused(self, error: GatewayError, patience: Patience) -> float:
         """Nobody could be asked: wait for the circuit breakers, if nothing else holds the workers back.
 
+        This is no attempt and no load on anybody; but all such waits together are not longer than the longest back-off.
+
         Raises:
-            GatewayError: ``error`` itself, as ``failed`` does.
+            GatewayError: ``error`` itself, when there is no use in waiting or it has taken too long.
         """
         self.tried = frozenset()
-        return self._next(error, self._wait(error, patience() if error.code == "no_available_workers" else None))
+        least = patience() if error.code == "no_available_workers" else None
+        # A permit that another request gives back is not told to anybody: look often enough.
+        wait = min(self._wait(error, least), max(least or 0.0, REFUSED_SECS))
+        self._waited += wait
+        if self._limit == 1 or self._waited > self._settings.retry_max_backoff_ms / 1000:
+            raise error
+        self._allow(error, wait)
+        return wait
 
     def broke(self, error: GatewayError, worker: str, available: Available) -> None:
         """A worker broke off what it had begun: another one may go on. Raises ``error`` when there is none."""
@@ -104,12 +116,17 @@ class Attempts:
 
     def _next(self, error: GatewayError, wait: float, *, free: bool = False) -> float:
         """Allow one more attempt after ``wait`` seconds, or raise ``error``."""
-        remaining = self._ctx.remaining()
-        too_late = remaining is not None and wait >= remaining
-        if self.number >= self._limit or self._ctx.cancel or too_late or not (free or self._budget.take()):
+        self._allow(error, wait)
+        if self.number >= self._limit or not (free or self._budget.take()):
             raise error
         self.number += 1
         return wait
+
+    def _allow(self, error: GatewayError, wait: float) -> None:
+        """Raise ``error`` when nobody would wait so long."""
+        remaining = self._ctx.remaining()
+        if self._ctx.cancel or (remaining is not None and wait >= remaining):
+            raise error
 
     def _wait(self, error: GatewayError, least: float | None) -> float:
         """The back-off, and not less than ``least`` or what the worker asked for.

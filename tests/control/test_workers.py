@@ -11,7 +11,6 @@ from smg._native.breaker import FAILED, Breakers
 from smg.config.settings import FleetSettings, ServerSettings, Settings
 from smg.control.client import ControlClient
 from smg.control.main import serve
-from smg.core import clock
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.fleet.view import FleetView
@@ -161,6 +160,21 @@ class TestPatch:
                 after = (await place.fleet())[engine.url]
                 assert (after["id"], after["cost"], after["status"]) == (worker["id"], 2.5, "ready")
 
+    async def test_how_it_is_probed(self, place):
+        async with MockEngine() as engine, place.running():
+            made = await place.client.call("create", spec={"url": engine.url, "health": {"failure_threshold": 50}})
+            await until(lambda: ready(place, engine.url))
+            await place.client.call("patch", id=made["id"], patch={"health": {"check_interval_secs": 0.1}})
+            changed = (await place.client.call("get", id=made["id"]))["health"]
+            assert (changed["failure_threshold"], changed["check_interval_secs"]) == (50, 0.1)
+            engine.script = Script(healthy=False, serving=False)
+            await asyncio.sleep(0.6)
+            assert await place.status(engine.url) == "ready"
+            await place.client.call("patch", id=made["id"], patch={"health": {"failure_threshold": 1}})
+            await until(lambda: is_(place, engine.url, "not_ready"))
+            error = await refused(place, "patch", id=made["id"], patch={"health": {"failure_threshold": 0}})
+            assert error.status == 400
+
     async def test_fields_it_does_not_know_are_refused(self, place):
         async with place.running():
             made = await place.client.call("create", spec={"url": "grpc://127.0.0.1:1"})
@@ -217,6 +231,20 @@ class TestDelete:
                 await place.client.call("create", spec={"url": engine.url})
                 await until(lambda: ready(place, engine.url))
 
+    async def test_one_that_is_leaving_goes_on_leaving_when_control_is_restarted(self, place):
+        async with MockEngine() as engine:
+            async with place.running() as view:
+                made = await place.client.call("create", spec={"url": engine.url})
+                await until(lambda: ready(place, engine.url))
+                slot = (await only(view)).slot
+                place.region.inflight_add(1, slot, 1, 0)
+                await place.client.call("delete", id=made["id"])
+            async with place.running():
+                await asyncio.sleep(0.3)
+                assert await place.status(engine.url) == "draining"
+                place.region.inflight_add(1, slot, -1, 0)
+                await until(lambda: gone(place, engine.url))
+
     async def test_one_that_is_leaving_can_be_created_again(self, place):
         async with MockEngine() as engine, place.running() as view:
             made = await place.client.call("create", spec={"url": engine.url})
@@ -230,6 +258,17 @@ class TestDelete:
 
 async def gone(place, url):
     return url not in await place.fleet()
+
+
+async def test_engines_that_are_given_up_can_be_removed(region, tmp_path):
+    flags = {"remove_unhealthy_workers": True, "health_failure_threshold": 1, "health_check_timeout_secs": 0.2}
+    async with MockEngine() as engine:
+        place = Place(region, tmp_path / "state", worker_urls=(engine.url,), **flags)
+        async with place.running():
+            await until(lambda: ready(place, engine.url))
+            engine.script = Script(healthy=False, serving=False)
+            region.worker_add(0, table.FAILURES, 1)
+            await until(lambda: gone(place, engine.url))
 
 
 async def test_workers_that_were_created_outlive_control(place):
@@ -325,8 +364,7 @@ async def test_an_engine_that_comes_back_starts_with_a_closed_breaker(region, tm
             await until(lambda: ready(place, engine.url))
             slot = (await only(view)).slot
             breakers = Breakers(region, 1, 1, 60_000, 60_000)
-            # Later than the moments after its arrival, in which failures don't count.
-            breakers.leave(slot, 0, FAILED, int(clock.monotonic() * 1000) + 5000)
+            breakers.leave(slot, 0, FAILED)
             assert (await place.fleet())[engine.url]["breaker"] == "open"
             engine.script = Script(healthy=False, serving=False)
             region.worker_add(slot, table.FAILURES, 1)

@@ -281,3 +281,26 @@ async def test_RL_08_a_dead_worker_in_the_list_is_no_obstacle_and_joins_when_it_
                 assert late.requests
             finally:
                 await late.stop()
+
+
+async def test_a_fleet_can_be_built_and_taken_down_through_the_api(tmp_path):
+    async with (
+        MockEngine(script()) as engine,
+        running_async(settings(tmp_path, *QUICK), ready=0) as gateway,
+        httpx.AsyncClient(base_url=gateway.url) as http,
+    ):
+        await asyncio.to_thread(wait_for, lambda: gateway.get("/workers").status_code == 200, 10, "control answers")
+        made = await http.post("/workers", json={"url": engine.url, "labels": {"zone": "x"}})
+        assert made.status_code == 202
+        place = made.headers["location"]
+        await until(gateway, lambda workers: [worker["status"] for worker in workers] == ["ready"])
+        await asyncio.to_thread(wait_for, gateway.ready, 10, "the gateway is ready")
+        await Clients(gateway).all_answered(2)
+        assert (await http.patch(place, json={"priority": 7})).status_code == 202
+        worker = (await http.get(place)).json()
+        assert (worker["priority"], worker["labels"]["zone"], worker["processed"]) == (7, "x", 2)
+        assert (await http.post("/workers", json={"url": engine.url})).status_code == 409
+        assert (await http.delete(place)).status_code == 202
+        await until(gateway, lambda workers: workers == [])
+        answer = await http.get(place)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "worker_not_found")

@@ -70,3 +70,32 @@ async def test_a_closed_interrupt_leaves_the_context_alone(ctx):
     interrupt.close()
     later(ctx, "deadline")
     assert await interrupt.run(asyncio.sleep(0.01, "done")) == "done"
+
+
+class TestFail:
+    ERROR = GatewayError("upstream_timeout", "silent", worker_fault=True)
+
+    async def test_it_ends_the_await_that_runs_and_only_that(self):
+        interrupt = Interrupt(RequestContext("r"))
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.01, interrupt.fail, self.ERROR)
+        with pytest.raises(GatewayError) as caught:
+            await interrupt.run(asyncio.sleep(10))
+        assert caught.value is self.ERROR
+        assert interrupt.failed
+        assert not interrupt.waiting
+        assert await interrupt.run(asyncio.sleep(0, "next")) == "next"
+        assert not interrupt.failed
+
+    async def test_nothing_happens_while_nothing_is_awaited(self):
+        interrupt = Interrupt(RequestContext("r"))
+        interrupt.fail(self.ERROR)
+        assert await interrupt.run(asyncio.sleep(0, "fine")) == "fine"
+
+    async def test_a_cancelled_request_stays_cancelled(self):
+        ctx = RequestContext("r")
+        interrupt = Interrupt(ctx)
+        asyncio.get_running_loop().call_later(0.01, ctx.cancel.cancel, "deadline")
+        with pytest.raises(GatewayError) as caught:
+            await interrupt.run(asyncio.sleep(10))
+        assert (caught.value.code, interrupt.failed) == ("deadline_exceeded", False)

@@ -130,6 +130,7 @@ async def test_cb_half_open_few_try_and_their_successes_close_it(fleet, cells):
     assert router.breakers.state(fleet.workers["w1"]) == "closed"
     assert values(cells, "smg_worker_cb_transitions_total") == {
         ("w1", "closed", "open"): 1,
+        ("w1", "open", "half_open"): 1,
         ("w1", "half_open", "closed"): 1,
     }
 

@@ -4,7 +4,7 @@ from smg.config.settings import RoutingSettings
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.routing.retry import BUDGET_FLOOR, BUDGET_WINDOW_SECS, Attempts, RetryBudget
+from smg.routing.retry import BUDGET_FLOOR, BUDGET_WINDOW_SECS, REFUSED_SECS, Attempts, RetryBudget
 
 GONE = GatewayError("worker_failed", "gone", worker_fault=True)
 NOBODY = GatewayError("no_available_workers", "nobody")
@@ -107,12 +107,27 @@ class TestCircuitBreakers:
         with pytest.raises(GatewayError):
             attempts().refused(GatewayError(code, "no"), lambda: 0.0)
 
-    def test_waits_are_attempts_too(self):
-        tries = attempts()
-        tries.refused(NOBODY, lambda: 0.0)
-        tries.refused(NOBODY, lambda: 0.0)
+    def test_waits_are_no_attempts_and_need_no_budget_but_end_some_time(self):
+        tries = Attempts(RoutingSettings(retry_max_backoff_ms=5000), RequestContext("r"), RetryBudget(0.0))
+        waits = []
+
+        def wait_on() -> None:
+            while True:
+                waits.append(tries.refused(NOBODY, lambda: 0.0))
+
+        with pytest.raises(GatewayError) as caught:
+            wait_on()
+        assert caught.value is NOBODY
+        assert tries.number == 1
+        assert 3 < sum(waits) <= 5
+        assert max(waits) <= REFUSED_SECS
+
+    def test_nobody_waits_where_retries_are_switched_off_or_past_the_deadline(self):
         with pytest.raises(GatewayError):
-            tries.refused(NOBODY, lambda: 0.0)
+            attempts(RoutingSettings(disable_retries=True)).refused(NOBODY, lambda: 0.0)
+        ctx = RequestContext("r", deadline=clock.monotonic() + 0.5)
+        with pytest.raises(GatewayError):
+            attempts(RoutingSettings(), ctx).refused(NOBODY, lambda: 1.0)
 
 
 class TestABrokenStream:
