@@ -15,6 +15,8 @@ from smg.api.admin import ask
 from smg.api.errors import JSON
 from smg.core import wire
 from smg.core.errors import GatewayError
+from smg.fleet.records import Role
+from smg.fleet.roles import BOOTSTRAP_PORT, ROLE
 from smg.fleet.sources import HealthSpec, ModelCard
 
 Runtime: TypeAlias = Literal["unspecified", "vllm", "sglang", "trtllm", "tokenspeed", "mlx"]
@@ -36,11 +38,13 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
     models: list[str | ModelCard] | None = None
     runtime_type: Runtime | None = None
     runtime: Runtime | None = None
-    worker_type: Literal["regular"] | None = None
+    worker_type: Role | None = None
+    bootstrap_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     labels: dict[str, str] | None = None
     priority: Priority | None = None
     cost: Cost | None = None
     health: HealthSpec | None = None
+    api_key: str | None = None
 
     def spec(self) -> dict[str, Any]:
         """The same as control takes it."""
@@ -49,12 +53,22 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
             "url": self.url,
             "runtime": "" if runtime == "unspecified" else runtime,
             "models": [{"id": model} if isinstance(model, str) else model for model in self.models or ()],
-            "labels": self.labels,
+            "labels": self._labels(),
             "priority": self.priority,
             "cost": self.cost,
             "health": self.health,
+            "api_key": self.api_key,
         }
         return {name: value for name, value in fields.items() if value is not None}
+
+    def _labels(self) -> dict[str, str]:
+        """The labels, with the role and its port among them, where routing looks for both."""
+        labels = dict(self.labels or {})
+        if self.worker_type is not None:
+            labels[ROLE] = self.worker_type
+        if self.bootstrap_port is not None:
+            labels[BOOTSTRAP_PORT] = str(self.bootstrap_port)
+        return labels
 
 
 class WorkerChanges(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,6 +78,7 @@ class WorkerChanges(msgspec.Struct, forbid_unknown_fields=True):
     cost: Cost | None = None
     labels: dict[str, str | None] | None = None
     health: HealthSpec | None = None
+    api_key: str | None = None
 
 
 class Accepted(msgspec.Struct):

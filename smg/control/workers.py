@@ -27,6 +27,7 @@ class WorkerPatch(msgspec.Struct, forbid_unknown_fields=True):
     cost: float | None = None
     labels: dict[str, str | None] | None = None
     health: HealthSpec | None = None
+    api_key: str | None = None
 
 
 def worker_operations(fleet: FleetControl) -> dict[str, Handler]:
@@ -53,6 +54,8 @@ def worker_operations(fleet: FleetControl) -> dict[str, Handler]:
             fields["priority"] = asked.priority
         if asked.cost is not None:
             fields["cost"] = _cost(asked.cost)
+        if asked.api_key is not None:
+            fields["api_key"] = asked.api_key
         if asked.health is not None:
             changes = {name: value for name, value in msgspec.to_builtins(asked.health).items() if value is not None}
             fields["health"] = msgspec.to_builtins(worker.wanted.health) | changes

@@ -24,10 +24,20 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     priority: int = 50
     cost: float = 1.0
     health: HealthSpec = HealthSpec()
+    api_key: str = ""
 
     def spec(self) -> WorkerSpec:
         cards = tuple(ModelCard(model) if isinstance(model, str) else model for model in self.models)
-        return WorkerSpec(self.url, self.runtime, cards, self.labels, self.priority, self.cost, self.health)
+        return WorkerSpec(
+            url=self.url,
+            runtime=self.runtime,
+            models=cards,
+            labels=self.labels,
+            priority=self.priority,
+            cost=self.cost,
+            api_key=self.api_key,
+            health=self.health,
+        )
 
 
 class FileSource:
