@@ -222,7 +222,7 @@ class Crashes:
     "seconds",
     [6, pytest.param(600, marks=[pytest.mark.full, pytest.mark.timeout(1200)])],
 )
-def test_killed_and_stopped_processes_leave_no_phantom_holder(seconds, capsys):
+def test_killed_and_stopped_processes_leave_no_phantom_holder(seconds):
     crashes = Crashes(seed=seconds)
     try:
         crashes.run(seconds)
@@ -233,7 +233,3 @@ def test_killed_and_stopped_processes_leave_no_phantom_holder(seconds, capsys):
         crashes.check()
     finally:
         crashes.close()
-    with capsys.disabled():
-        print(
-            f"\n{crashes.kills} kills, {crashes.stops} stops, {crashes.looks} looks at {crashes.held} holders", end=""
-        )

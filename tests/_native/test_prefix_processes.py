@@ -1,4 +1,4 @@
-"""The prefix index under several processes at once (spec routing 10.3, 7); ``test_prefix_kills`` kills them at random."""
+"""The prefix index under several processes at once (spec routing 10.3, 7). See also ``test_prefix_kills``."""
 
 import os
 import random
