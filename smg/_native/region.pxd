@@ -29,8 +29,9 @@ cdef class Region:
     cdef bint _is(self, word index, word tag, const char *key, word size) noexcept nogil
     cdef word *_cell(self, word process, word index) except? NULL
     cdef word _row_sum(self, word field) except? -1
-    # The ready slots that are not skipped: their numbers in the list, requests and tokens in flight over all processes.
-    # Returns how many. Slots are in range.
-    cdef int64_t survey(
-        self, const int *slots, int64_t count, const char *skip, int *numbers, int *requests, int64_t *tokens
-    ) noexcept nogil
+    # The ready slots that are not skipped, by their numbers in the list; returns how many. Slots are in range.
+    cdef int64_t muster(self, const int *slots, int64_t count, const char *skip, int *numbers) noexcept nogil
+    # Requests and tokens in flight of each slot, over all processes.
+    cdef void loads(self, const int *slots, int64_t count, int *requests, int64_t *tokens) noexcept nogil
+    # A field of a slot other than its status; both are in range.
+    cdef word field_at(self, word slot, word field) noexcept nogil

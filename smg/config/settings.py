@@ -107,6 +107,13 @@ class FleetSettings(_Group, frozen=True):
             ge=1 << 20,
         ),
     ] = 256 << 20
+    dp_aware: Annotated[
+        bool,
+        option(
+            "--dp-aware",
+            "Route to the data-parallel ranks of engines one by one, instead of leaving the rank to the engine.",
+        ),
+    ] = False
     max_workers: Annotated[int, option("--max-workers", "Slots for engines in the shared region.", ge=1, le=65536)] = (
         4096
     )
@@ -195,6 +202,7 @@ class RoutingSettings(_Group, frozen=True):
 
     policy: Annotated[
         Literal[
+            "bucket",
             "cache_aware",
             "consistent_hashing",
             "least_load",
@@ -229,7 +237,7 @@ class RoutingSettings(_Group, frozen=True):
         int,
         option(
             "--balance-abs-threshold",
-            "cache_aware: the shortest queue wins when counts of requests are further apart than this.",
+            "cache_aware, bucket: a worker with so many requests more than the least loaded one is passed over.",
             "--spill-abs-threshold",
             ge=0,
         ),
@@ -238,11 +246,29 @@ class RoutingSettings(_Group, frozen=True):
         float,
         option(
             "--balance-rel-threshold",
-            "cache_aware: the shortest queue wins only if the highest count is also so many times the lowest.",
+            "cache_aware, bucket: it is passed over only if it also has so many times the least loaded one's.",
             "--spill-rel-threshold",
             ge=1,
         ),
     ] = 1.5
+    balance_token_usage_threshold: Annotated[
+        float,
+        option(
+            "--balance-token-usage-threshold",
+            "cache_aware: a worker whose KV usage is further above the lowest than this is passed over; 1: never.",
+            ge=0,
+            le=1,
+        ),
+    ] = 1.0
+    overload_token_usage_threshold: Annotated[
+        float,
+        option(
+            "--overload-token-usage-threshold",
+            "cache_aware: a worker whose KV usage is above this is passed over; 1: never.",
+            ge=0,
+            le=1,
+        ),
+    ] = 1.0
     max_tree_size: Annotated[
         int,
         option("--max-tree-size", "Largest size of the shared prefix index, in bytes.", ge=1 << 16, le=1 << 34),
@@ -254,6 +280,23 @@ class RoutingSettings(_Group, frozen=True):
         Literal["random", "min_load"],
         option("--assignment-mode", "manual: which worker a new routing key is given."),
     ] = "random"
+    max_idle_secs: Annotated[
+        float, option("--max-idle-secs", "manual: a routing key not used for so long is assigned anew.", gt=0)
+    ] = 14400.0
+    routing_key_override: Annotated[
+        bool,
+        option("--routing-key-override", "Requests with a routing key stick to a worker under every other policy too."),
+    ] = False
+    bucket_adjust_interval_secs: Annotated[
+        float, option("--bucket-adjust-interval-secs", "bucket: seconds between changes of the ranges.", gt=0)
+    ] = 5.0
+    dp_minimum_tokens_scheduler: Annotated[
+        bool,
+        option(
+            "--dp-minimum-tokens-scheduler",
+            "With --dp-aware: policies that choose a worker only get its rank with the fewest tokens.",
+        ),
+    ] = False
     prefix_token_count: Annotated[
         int, option("--prefix-token-count", "prefix_hash: tokens at the beginning that decide.", ge=1)
     ] = 256

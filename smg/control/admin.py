@@ -17,6 +17,7 @@ from smg.core.errors import GatewayError
 from smg.fleet.loads import LoadReport
 from smg.fleet.records import STATUS_NAMES
 from smg.fleet.registry import Registry
+from smg.routing.policies.table import POLICIES
 
 log = logging.getLogger("smg.control")
 
@@ -81,7 +82,7 @@ class AdminServer:
 
 
 def operations(registry: Registry, region: table.Region) -> dict[str, Handler]:
-    """The operations: ``ping``, ``list`` (workers and models), ``loads`` (of each worker)."""
+    """The operations: ``ping``, ``list`` (workers, models), ``loads`` (of each worker), ``set_policy`` (of a model)."""
 
     async def ping(_: dict[str, Any]) -> dict[str, Any]:
         return {"pid": os.getpid(), "version": __version__, "boot_id": region.boot_id}
@@ -112,7 +113,14 @@ def operations(registry: Registry, region: table.Region) -> dict[str, Handler]:
             for worker in registry.workers
         ]
 
-    return {"ping": ping, "list": list_fleet, "loads": loads}
+    async def set_policy(request: dict[str, Any]) -> None:
+        model, policy = request.get("model"), request.get("policy")
+        if not isinstance(model, str) or not isinstance(policy, str) or (policy and policy not in POLICIES):
+            names = ", ".join(sorted(POLICIES))
+            raise GatewayError("invalid_value", f"a model is routed by one of {names}", param="policy")
+        registry.set_policy(model, policy)
+
+    return {"ping": ping, "list": list_fleet, "loads": loads, "set_policy": set_policy}
 
 
 def _load(report: LoadReport | None) -> dict[str, Any]:

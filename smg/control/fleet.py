@@ -46,7 +46,7 @@ class FleetControl:
         self._tasks: list[asyncio.Task[None]] = []
         self._thresholds = Thresholds.of(settings.fleet)
         self._probes = asyncio.Semaphore(_MAX_PROBES)
-        self.registry = Registry(region)
+        self.registry = Registry(region, settings.fleet.dp_aware)
         cache = Path(settings.server.state_dir).expanduser() / "tokenizers"
         self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache)
 

@@ -13,12 +13,20 @@ STATUS_CODES: dict[Status, int] = {"pending": 1, "ready": 2, "not_ready": 3, "fa
 STATUS_NAMES: dict[int, Status] = {code: name for name, code in STATUS_CODES.items()}
 
 
+class RankRecord(msgspec.Struct, frozen=True):
+    """One data-parallel rank of a worker: the engine's global number, and the slot of its own it is counted in."""
+
+    number: int
+    slot: int
+
+
 class WorkerRecord(msgspec.Struct):
     """One engine. ``slot`` indexes the region's worker table and stays the same for the worker's life.
 
     ``runtime`` is the driver's name (a row of ``smg.engines.table``), empty until probed. ``status`` here is the last
     published one; the region's table has the current one. ``models`` are the ids it serves, the first its own.
-    ``features`` are what it can do (``smg.engines.capabilities``), None until it has told.
+    ``features`` are what it can do (``smg.engines.capabilities``), None until it has told. ``ranks`` are the
+    data-parallel ranks that requests are routed to one by one; empty for a worker that is routed to as a whole.
     """
 
     id: str
@@ -33,6 +41,12 @@ class WorkerRecord(msgspec.Struct):
     features: frozenset[str] | None = None
     priority: int = 50
     cost: float = 1.0
+    ranks: list[RankRecord] = msgspec.field(default_factory=list)
+
+    @property
+    def slots(self) -> list[int]:
+        """All slots the worker has in the region, its own first."""
+        return [self.slot, *(rank.slot for rank in self.ranks)]
 
 
 class ModelRecord(msgspec.Struct):
@@ -41,6 +55,7 @@ class ModelRecord(msgspec.Struct):
     ``tokenizer_dir`` is a local directory (bundle cache or configured path), empty until it is there; ``tokenizer_key``
     names its content, so that workers load each content once. ``context_length``, ``max_input_length`` (of a prompt,
     both in tokens) and ``vocab_size`` are 0 when unknown. ``generates`` is False for a model that only embeds.
+    ``policy`` is the routing policy control was told for it, empty for none.
     """
 
     id: str
@@ -55,6 +70,7 @@ class ModelRecord(msgspec.Struct):
     eos_ids: list[int] = msgspec.field(default_factory=list)
     default_sampling: dict[str, float] = msgspec.field(default_factory=dict)
     created: int = 0
+    policy: str = ""
 
 
 class FleetSnapshot(msgspec.Struct):

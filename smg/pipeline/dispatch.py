@@ -53,8 +53,8 @@ class Dispatcher:
         while True:
             lease = router.select(replace(query, tried=attempts.tried))
             try:
-                self._facts.selected(lease, self._services.router.policy, attempts.number)
-                return await self._attempt(lease, engine_request(attempts.number))
+                self._facts.selected(lease, attempts.number)
+                return await self._attempt(lease, _at_rank(engine_request(attempts.number), lease.rank))
             except GatewayError as error:
                 router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
                 wait = attempts.failed(error, lease.worker.id, available)
@@ -93,3 +93,7 @@ class Dispatcher:
                     raise GatewayError("worker_failed", "the engine gave the request up", worker_fault=True)
             if not batches or any(batch.ids or batch.finish for batch in batches):
                 return seen
+
+
+def _at_rank(request: EngineRequest, rank: int | None) -> EngineRequest:
+    return request if rank is None else replace(request, dp_rank=rank)

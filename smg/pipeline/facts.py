@@ -28,14 +28,14 @@ class Facts:
         self._ctx.notes["model"] = name
         self._metrics.router_requests_total.inc(name, self._ctx.endpoint, self._streaming)
 
-    def selected(self, lease: Lease, policy: str, attempt: int) -> None:
+    def selected(self, lease: Lease, attempt: int) -> None:
         """A worker was chosen for attempt number ``attempt``."""
         notes = self._ctx.notes
         notes.update(worker=lease.worker.id, reason=lease.reason, attempts=str(attempt))
         notes.pop("warning", None)
         if lease.lacks:
             notes["warning"] = warning(lease.lacks)
-        self._metrics.worker_selection_total.inc(lease.worker.id, self._model, policy)
+        self._metrics.worker_selection_total.inc(lease.worker.id, self._model, lease.policy)
 
     def retried(self, code: str) -> None:
         """An attempt failed with ``code`` and another follows."""

@@ -193,6 +193,7 @@ class Generation:
             tokens=len(ids),
             needs=needs.required(request),
             wishes=needs.wished(request),
+            adapter=request.lora or "",
         )
         dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
         self._running = await dispatcher.run(query, engine_request)

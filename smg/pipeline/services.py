@@ -15,7 +15,7 @@ from smg.parsing.choose import named
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts
-from smg.routing.policies.table import POLICIES
+from smg.routing.policies.per_model import PerModel
 from smg.telemetry.metrics import Metrics
 from smg.text.cache_metrics import CacheMetrics
 from smg.text.registry import TextRegistry
@@ -84,7 +84,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     metrics = Metrics(region, process)
     if region.index is not None:
         region.index.join(process)
-    policy = POLICIES[settings.routing.policy](Parts(settings.routing, region))
+    policy = PerModel(Parts(settings.routing, region))
     services = Services(
         settings=settings,
         region=region,

@@ -47,15 +47,25 @@ class FleetRouter:
         """See ``Router.select``. Candidates are ready now, able to, and not in ``query.tried``."""
         candidates = self._of(query.model)
         if not _look(candidates, query):
-            needs.check(query, [w for w in candidates.everyone if self._fleet.status(w) in _EXPECTED])
+            needs.check(query, [w for w in candidates.workers if self._fleet.status(w) in _EXPECTED])
             model = resolve(self._fleet.snapshot(), query.model)
             raise GatewayError("no_available_workers", f"no worker is available for the model '{model.id}'")
         choice = self._policy.choose(query, candidates)
-        worker = candidates[choice.position]
-        tokens = max(query.tokens - choice.matched, 0)
-        self._region.inflight_add(self._process, worker.slot, 1, tokens)
-        lacks = needs.missing(worker, query.wishes)
-        return Lease(worker, choice.reason, tokens, choice.matched, lacks, learn=choice.learn)
+        place = candidates[choice.position]
+        lease = Lease(
+            place.worker,
+            choice.reason,
+            tokens=max(query.tokens - choice.matched, 0),
+            matched=choice.matched,
+            lacks=needs.missing(place.worker, query.wishes),
+            learn=choice.learn,
+            rank=place.rank,
+            slot=None if place.rank is None else place.slot,
+            policy=choice.policy or self._policy.name,
+            prompt=query.tokens,
+        )
+        self._count(lease, 1, lease.tokens)
+        return lease
 
     def available(self, query: Query) -> bool:
         """Tell whether ``select`` would find a worker."""
@@ -65,7 +75,7 @@ class FleetRouter:
         """See ``Router.commit``: the prompt is computed, and the worker was seen to work."""
         slot = lease.worker.slot
         self._region.worker_set(slot, LAST_OK, int(clock.monotonic() * 1000))
-        self._region.inflight_add(self._process, slot, 0, -lease.tokens)
+        self._count(lease, 0, -lease.tokens)
         lease.tokens = 0
         if lease.learn is not None:
             lease.learn()
@@ -77,11 +87,17 @@ class FleetRouter:
             return
         lease.done = True
         slot = lease.worker.slot
-        self._region.inflight_add(self._process, slot, -1, -lease.tokens)
+        self._count(lease, -1, -lease.tokens)
         if outcome == "worker_failed":
             self._region.worker_add(slot, FAILURES, 1)
         elif outcome == "ok":
             self._region.worker_add(slot, PROCESSED, 1)
+
+    def _count(self, lease: Lease, requests: int, tokens: int) -> None:
+        """Count on the worker, and on the rank the request goes to."""
+        self._region.inflight_add(self._process, lease.worker.slot, requests, tokens)
+        if lease.slot is not None:
+            self._region.inflight_add(self._process, lease.slot, requests, tokens)
 
     def _of(self, name: str) -> Candidates:
         """The candidates for the model called ``name``. Raises GatewayError when there is no such model."""
@@ -94,13 +110,16 @@ class FleetRouter:
             model = resolve(snapshot, name)
             names = {model.id, *model.aliases}
             workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
-            found = self._candidates[name] = Candidates(workers, self._region)
+            policy = model.policy or next((w.labels["policy"] for w in workers if w.labels.get("policy")), "")
+            found = self._candidates[name] = Candidates(workers, self._region, policy)
         return found
 
 
 def _look(candidates: Candidates, query: Query) -> bool:
     """See who is ready and has what ``query`` needs; those who have all it wishes too come first."""
-    if query.wishes and candidates.look([*query.tried, *candidates.lacking(query.needs | query.wishes)]):
+    rank = query.hints.dp_rank
+    wishes = bool(query.wishes) or rank is not None
+    if wishes and candidates.look([*query.tried, *candidates.lacking(query.needs | query.wishes)], rank):
         return True
     return candidates.look([*query.tried, *candidates.lacking(query.needs)])
 

@@ -25,6 +25,7 @@ class Query(msgspec.Struct, frozen=True):
     tokens: int = 0  # expected work, for load accounting
     needs: frozenset[str] = frozenset()
     wishes: frozenset[str] = frozenset()
+    adapter: str = ""  # LoRA adapter: its KV blocks are not those of the base model
 
 
 class Lease(msgspec.Struct):
@@ -32,6 +33,8 @@ class Lease(msgspec.Struct):
 
     ``tokens`` are the prompt tokens it has still to compute, ``matched`` those it is expected to hold. ``learn`` is
     what the policy wants to be called on commit; ``lacks`` are the query's wishes that this worker cannot fulfil.
+    ``rank`` is the data-parallel rank to ask for (None: the engine's choice), ``slot`` where the request is counted
+    besides the worker itself. ``policy`` chose, ``prompt`` is the length of the query's prompt in tokens.
     """
 
     worker: WorkerRecord
@@ -41,6 +44,10 @@ class Lease(msgspec.Struct):
     lacks: frozenset[str] = frozenset()
     done: bool = False
     learn: Callable[[], object] | None = None
+    rank: int | None = None
+    slot: int | None = None
+    policy: str = ""
+    prompt: int = 0
 
 
 class Router(Protocol):

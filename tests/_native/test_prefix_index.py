@@ -127,8 +127,8 @@ class Agreement(RuleBasedStateMachine):
             assert self.blocks[slot].lost == 0
 
 
-TestAgreement = Agreement.TestCase
-TestAgreement.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestOverlapExactFuzz = Agreement.TestCase
+TestOverlapExactFuzz.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture

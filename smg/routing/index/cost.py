@@ -6,9 +6,9 @@ All of it is in tokens of prefill, and all of it is known exactly and at once in
 detour through some queue; a short head that most prompts share is soon outweighed by the requests it attracts, the next
 worker computes it once, and from then on holds it too.
 
-Two guards around it carry the reference's names: a match counts only above ``cache_threshold`` of the prompt, and when
-loads are further apart than ``balance_abs_threshold`` and ``balance_rel_threshold`` the shortest queue wins whatever it
-holds.
+Two guards around it carry the reference's names: a match counts only above ``cache_threshold`` of the prompt, and a
+worker that is ``balance_abs_threshold`` requests and ``balance_rel_threshold`` times above the least loaded one is
+passed over whatever it holds. Only such a worker: among the others a warm one still wins (field case RO-03).
 """
 
 from typing import NamedTuple

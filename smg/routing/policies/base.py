@@ -36,19 +36,21 @@ class Choice(NamedTuple):
     """A candidate's position and, in one word, why it was chosen.
 
     ``matched`` is how many tokens of the prompt the worker is expected to hold already. ``learn`` is called once the
-    worker has begun to answer.
+    worker has begun to answer. ``policy`` names the one that chose, where it is not the one that was asked.
     """
 
     position: int
     reason: str
     matched: int = 0
     learn: Callable[[], object] | None = None
+    policy: str = ""
 
 
 class Policy(Protocol):
     """Chooses among candidates. State that other processes would have to know is kept in shared memory only."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def choose(self, query: Query, candidates: Candidates) -> Choice:
         """Choose one of ``candidates``, which are not empty."""

@@ -23,9 +23,13 @@ class CacheAware:
         self._prefixes = Prefixes(index, settings.block_size)
         self._cost = Cost.of(settings)
         self._rotation = Rotation(sequences)
+        self._spread = settings.balance_token_usage_threshold
+        self._ceiling = settings.overload_token_usage_threshold
 
     def choose(self, query: Query, candidates: Candidates) -> Choice:
         keys = self._prefixes.match(query, candidates)
+        if self._spread < 1 or self._ceiling < 1:
+            candidates.placement.avoid_full(self._spread, self._ceiling)
         start = self._rotation.next(query)
         if keys is None:
             position, reason, _ = self._cost.cheapest(candidates.placement, query.tokens, start, text=False)
