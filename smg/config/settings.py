@@ -269,6 +269,10 @@ class RoutingSettings(_Group, frozen=True):
             le=1,
         ),
     ] = 1.0
+    kv_events: Annotated[
+        bool,
+        option("--kv-events", "cache_aware: follow what engines tell of their KV caches, where they do."),
+    ] = True
     max_tree_size: Annotated[
         int,
         option("--max-tree-size", "Largest size of the shared prefix index, in bytes.", ge=1 << 16, le=1 << 34),

@@ -9,6 +9,7 @@ from typing import Any
 
 from smg._native import region as table
 from smg.config.settings import Settings
+from smg.control.kv_events import KvSubscriptions
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
 from smg.engines.driver import GrpcDriver
@@ -18,9 +19,11 @@ from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.sources import WorkerSource, WorkerSpec
 from smg.fleet.tokenizers import Tokenizers
+from smg.telemetry.metrics import Metrics
 
 log = logging.getLogger("smg.control")
 
+_PROCESS = 0  # control's row in the region
 _MAX_PROBES = 128
 # Changes that come together are published together.
 _PUBLISH_DELAY = 0.02
@@ -56,6 +59,11 @@ class FleetControl:
         self._spawn(self._publish_changes())
         self._spawn(self._look_at_failures())
         self._spawn(self._sweep_index())
+        if self._settings.routing.kv_events and self._region.index is not None:
+            metrics = Metrics(self._region, _PROCESS)
+            workers, driver = lambda: self.registry.workers, self._driver_of
+            kv = KvSubscriptions(self._region.index, metrics, workers, driver, self._routed_by_cache)
+            self._spawn(kv.run())
         for number, source in enumerate(self._sources):
             self._spawn(self._follow(number, source))
 
@@ -153,6 +161,16 @@ class FleetControl:
             if model_id in worker.models and info is not None and monitor is not None and monitor.driver is not None:
                 found.append((monitor.driver, info))
         return found
+
+    def _driver_of(self, worker_id: str) -> GrpcDriver | None:
+        monitor = self._monitors.get(worker_id)
+        return monitor.driver if monitor is not None else None
+
+    def _routed_by_cache(self, worker: WorkerRecord) -> bool:
+        """Whether anybody looks at what the worker holds."""
+        model = self.registry.model(worker.models[0]) if worker.models else None
+        policy = (model.policy if model is not None else "") or worker.labels.get("policy", "")
+        return (policy or self._settings.routing.policy).replace("-", "_") == "cache_aware"
 
     async def _publish_changes(self) -> None:
         while True:

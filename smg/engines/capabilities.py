@@ -37,6 +37,7 @@ _SERVICE: Mapping[str, str] = {
     "tokenizer_bundle": "its tokenizer files",
     "flush_cache": "flushing the prefix cache",
     "profile": "starting and stopping a profile",
+    "kv_events": "events of its KV cache",
 }
 
 FEATURES: Mapping[str, str] = {**_REQUEST, **_SERVICE}

@@ -56,6 +56,27 @@ class Metrics:
         self.worker_retries_total = counter(
             "worker_retries_total", "Attempts after the first of a request.", "endpoint", "reason"
         )
+        self.kv_event_state = gauge(
+            "kv_event_state", "KV events of a rank: 0 none, 1 syncing, 2 live, 3 resync.", "worker", "rank"
+        )
+        self.kv_event_blocks = gauge("kv_event_blocks", "Blocks an engine has told it holds.", "worker", "rank")
+        self.kv_event_lag_seconds = histogram(
+            "kv_event_lag_seconds", "Age of a batch of KV events when it is applied.", "worker"
+        )
+        self.kv_events_total = counter("kv_events_total", "KV events applied.", "worker", "rank")
+        self.kv_event_gaps_total = counter("kv_event_gaps_total", "Batches that were missed.", "worker", "rank")
+        self.kv_event_resyncs_total = counter(
+            "kv_event_resyncs_total", "Times all blocks of a rank were dropped.", "worker", "rank"
+        )
+        self.kv_event_orphans_total = counter(
+            "kv_event_orphans_total", "Chains that came before their parent.", "worker", "rank"
+        )
+        self.kv_event_refused_total = counter(
+            "kv_event_refused_total", "Chains whose block size is not that of their rank.", "worker", "rank"
+        )
+        self.kv_event_subscription_failures_total = counter(
+            "kv_event_subscription_failures_total", "Streams of KV events that ended.", "worker", "reason"
+        )
         self.admission_wait_seconds = histogram(
             "admission_wait_seconds", "Time in the queue before admission, of those that had to wait."
         )
