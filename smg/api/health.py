@@ -8,7 +8,7 @@ from sanic.response import HTTPResponse
 
 from smg.api.errors import JSON
 from smg.pipeline.services import Services
-from smg.telemetry.page import CONTENT_TYPE, WorkerSample, render
+from smg.telemetry.page import CONTENT_TYPE, IndexSample, WorkerSample, render
 
 
 async def alive(request: Request) -> HTTPResponse:
@@ -59,5 +59,14 @@ async def metrics(request: Request) -> HTTPResponse:
         for worker in workers
     ]
     region = services.region
-    page = render(services.metrics, samples, region.requests_total(), region.waiting_total())
+    index = None
+    if region.index is not None:
+        counts = region.index.counts()
+        index = IndexSample(
+            *(counts["entries"], counts["places"], counts["bytes"]),
+            learnt=region.index.tick,
+            evicted=int(region.index.floor),
+            resets=counts["resets"],
+        )
+    page = render(services.metrics, samples, region.requests_total(), region.waiting_total(), index)
     return HTTPResponse(page, content_type=CONTENT_TYPE)

@@ -153,9 +153,11 @@ def transport(request: Request) -> asyncio.Transport:
 
 
 def worker_header(services: Services, ctx: RequestContext) -> dict[str, str]:
-    """``x-smg-worker`` with the chosen worker's id, where the operator has opted in, and ``x-smg-warning`` where the
-    worker could not do all that was asked."""
+    """``x-smg-worker`` with the chosen worker's id and ``x-smg-routing-decision`` with how it was chosen, where the
+    operator has opted in, and ``x-smg-warning`` where the worker could not do all that was asked."""
     names = {"x-smg-warning": "warning"}
     if services.settings.telemetry.worker_header:
         names["x-smg-worker"] = "worker"
+    if services.settings.telemetry.routing_decision_header:
+        names["x-smg-routing-decision"] = "decision"
     return {header: ctx.notes[note] for header, note in names.items() if note in ctx.notes}

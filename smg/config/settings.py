@@ -377,6 +377,14 @@ class TelemetrySettings(_Group, frozen=True):
     worker_header: Annotated[
         bool, option("--worker-header", "Name the engine that served a request in the header x-smg-worker.")
     ] = False
+    routing_decision_header: Annotated[
+        bool,
+        option(
+            "--routing-decision-header",
+            "Say in the header x-smg-routing-decision which policy chose which engine, why, and how much of the prompt "
+            "it is expected to hold.",
+        ),
+    ] = False
 
 
 class EmbeddedSettings(_Group, frozen=True):

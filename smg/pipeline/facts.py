@@ -1,5 +1,7 @@
 """What one generation leaves behind for operators: metrics, and the notes of its context (spec api-and-ops 6.1)."""
 
+import logging
+
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.events import Usage
@@ -7,11 +9,24 @@ from smg.routing.needs import warning
 from smg.routing.router import Lease
 from smg.telemetry.metrics import Metrics
 
+log = logging.getLogger("smg.routing")
+
+
+def decision(lease: Lease) -> str:
+    """A routing decision in one line, as the header ``x-smg-routing-decision`` has it."""
+    return "; ".join(f"{name}={value}" for name, value in _fields(lease).items())
+
+
+def _fields(lease: Lease) -> dict[str, str | int]:
+    rank = {} if lease.rank is None else {"rank": lease.rank}
+    matched = f"{lease.matched}/{lease.prompt}"
+    return {"policy": lease.policy, "reason": lease.reason, "matched": matched, "worker": lease.worker.id, **rank}
+
 
 class Facts:
     """Counts one generation.
 
-    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts``, ``warning`` and ``error``.
+    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``decision``, ``attempts``, ``warning`` and ``error``.
     """
 
     def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
@@ -35,7 +50,13 @@ class Facts:
         notes.pop("warning", None)
         if lease.lacks:
             notes["warning"] = warning(lease.lacks)
+        notes["decision"] = decision(lease)
         self._metrics.worker_selection_total.inc(lease.worker.id, self._model, lease.policy)
+        self._metrics.routing_decisions_total.inc(self._model, lease.policy, lease.reason)
+        if lease.prompt:
+            self._metrics.routing_matched_ratio.observe(lease.matched / lease.prompt, self._model, lease.policy)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("routed", extra={"request": self._ctx.request_id, "model": self._model, **_fields(lease)})
 
     def retried(self, code: str) -> None:
         """An attempt failed with ``code`` and another follows."""

@@ -1,7 +1,7 @@
 """All metric families of the gateway (spec api-and-ops 6.1). Adding one is one line here."""
 
 from smg.telemetry.cells import Cells
-from smg.telemetry.families import LAG_BUCKETS, Counter, Family, Gauge, Histogram
+from smg.telemetry.families import LAG_BUCKETS, RATIO_BUCKETS, Counter, Family, Gauge, Histogram
 
 
 class Metrics:
@@ -52,6 +52,15 @@ class Metrics:
         self.router_tokens_total = counter("router_tokens_total", "Tokens.", "model", "endpoint", "token_type")
         self.worker_selection_total = counter(
             "worker_selection_total", "Times a worker was chosen.", "worker", "model", "policy"
+        )
+        self.routing_decisions_total = counter(
+            "routing_decisions_total", "Times a policy chose, and why.", "model", "policy", "reason"
+        )
+        self.routing_matched_ratio = Histogram(
+            *(cells, process, "routing_matched_ratio"),
+            "Part of the prompt that the chosen worker was expected to hold.",
+            ("model", "policy"),
+            RATIO_BUCKETS,
         )
         self.worker_retries_total = counter(
             "worker_retries_total", "Attempts after the first of a request.", "endpoint", "reason"
