@@ -47,8 +47,8 @@ class Placement:
         """Return (position, why) of the worker with the lowest price; among equals the first from ``start`` on.
 
         price = tokens waiting there + tokens it would have to compute + ``request_price`` per request in flight, in
-        tokens. ``length`` is the prompt's, in units of ``scale`` tokens. A held beginning counts if it is more than
-        ``threshold`` of the prompt. A worker that has more than ``absolute`` requests more than the least loaded one,
+        tokens. ``length`` is the prompt's, in units that are worth ``scale`` tokens each. A held beginning counts if it
+        is more than ``threshold`` of the prompt. A worker that has more than ``absolute`` requests more than the least loaded one,
         and more than ``relative`` times as many, is passed over whatever it holds; so is what ``avoid_full`` has found.
 
         Raises ValueError when no worker is ready.
@@ -81,6 +81,9 @@ class Placement:
 
     def load(self, position: int) -> int:
         """Requests in flight of one worker."""
+
+    def backlog(self) -> float:
+        """Tokens that wait on a ready worker, on average."""
 
     def total(self) -> int:
         """Requests in flight of all ready workers."""

@@ -253,6 +253,14 @@ cdef class Placement:
             total += self._requests[at]
         return total
 
+    def backlog(self):
+        cdef int64_t at
+        cdef double total = 0
+        self._count()
+        for at in range(self.ready):
+            total += self._tokens[at]
+        return total / self.ready if self.ready else 0.0
+
     def load(self, int64_t position):
         cdef int requests
         cdef int64_t tokens

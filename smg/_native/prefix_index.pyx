@@ -132,6 +132,22 @@ cdef class PrefixIndex(PrefixSegment):
         self._exit()
         return count
 
+    def withdraw(self, PrefixKeys keys not None, cell ticket, int64_t depth):
+        self._open()
+        cdef cell group, bit
+        cdef int64_t at = keys.count
+        if slot_of(ticket) >= self._slots or not holds(ticket):
+            return
+        group = column_of(ticket) >> 6
+        bit = <cell>1 << (column_of(ticket) & 63)
+        self._enter()
+        if c_load_acquire(self._map + slot_of(ticket)) == ticket:
+            # From the end, so that at no moment a block is held without the ones before it.
+            while at > max(depth, <int64_t>0):
+                at -= 1
+                take(&self._table, grouped(keys.keys[at], group), bit, APPROXIMATE, SHORTLY)
+        self._exit()
+
     cdef void _defer(self, cell key, cell used, cell ticket):
         if self._late == NULL:
             self._late = <Late *>malloc(_LATE * sizeof(Late))

@@ -232,7 +232,7 @@ class RoutingSettings(_Group, frozen=True):
             "cache_aware: what a request in flight weighs against held tokens, in tokens.",
             ge=0,
         ),
-    ] = 64.0
+    ] = 192.0
     balance_abs_threshold: Annotated[
         int,
         option(

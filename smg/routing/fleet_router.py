@@ -58,13 +58,15 @@ class FleetRouter:
             tokens=max(query.tokens - choice.matched, 0),
             matched=choice.matched,
             lacks=needs.missing(place.worker, query.wishes),
-            learn=choice.learn,
+            lesson=choice.lesson,
             rank=place.rank,
             slot=None if place.rank is None else place.slot,
             policy=choice.policy or self._policy.name,
             prompt=query.tokens,
         )
         self._count(lease, 1, lease.tokens)
+        if lease.lesson is not None:
+            lease.lesson.assume()
         return lease
 
     def available(self, query: Query) -> bool:
@@ -77,9 +79,9 @@ class FleetRouter:
         self._region.worker_set(slot, LAST_OK, int(clock.monotonic() * 1000))
         self._count(lease, 0, -lease.tokens)
         lease.tokens = 0
-        if lease.learn is not None:
-            lease.learn()
-            lease.learn = None
+        if lease.lesson is not None:
+            lease.lesson.confirm()
+            lease.lesson = None
 
     def release(self, lease: Lease, outcome: str) -> None:
         """See ``Router.release``. ``worker_failed`` makes control probe the worker at once."""
@@ -88,6 +90,10 @@ class FleetRouter:
         lease.done = True
         slot = lease.worker.slot
         self._count(lease, -1, -lease.tokens)
+        if lease.lesson is not None:
+            # It never began to answer: nothing shows that it holds the prompt.
+            lease.lesson.withdraw()
+            lease.lesson = None
         if outcome == "worker_failed":
             self._region.worker_add(slot, FAILURES, 1)
         elif outcome == "ok":

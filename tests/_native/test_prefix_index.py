@@ -138,6 +138,31 @@ def index():
     made.close()
 
 
+class TestWithdraw:
+    def test_from_a_depth_on_the_worker_holds_nothing_more_and_others_all(self, index):
+        keys = keys_of(list(range(20)))
+        for slot in (0, 1):
+            index.insert(keys, index.admit(slot))
+        index.withdraw(keys, index.ticket(0), 4)
+        assert planes(index, keys, [0, 1]) == [(4, 0), (10, 0)]
+        index.insert(keys, index.ticket(0))
+        assert planes(index, keys, [0]) == [(10, 0)]
+
+    def test_a_former_worker_takes_nothing_from_its_successor(self, index):
+        keys, ticket = keys_of([1] * 8), index.admit(0)
+        index.dismiss(0)
+        index.insert(keys, index.admit(0))
+        index.withdraw(keys, ticket, 0)
+        assert planes(index, keys, [0]) == [(4, 0)]
+
+    def test_depths_beyond_the_prompt_take_nothing(self, index):
+        keys = keys_of([1] * 8)
+        index.insert(keys, index.admit(0))
+        index.withdraw(keys, index.ticket(0), 9)
+        index.withdraw(keys, 0, 0)
+        assert planes(index, keys, [0]) == [(4, 0)]
+
+
 class TestSeveralHolders:
     def test_all_workers_that_hold_a_prefix_are_seen(self, index):
         keys = keys_of(list(range(40)))

@@ -97,6 +97,8 @@ class Crashes:
                 number = (ticket >> 32) % 10 * FAMILY + number % FAMILY
                 self.notes.add(slot, number)
                 self.index.insert(prompt(number), ticket)
+                if draw.random() < 0.1:
+                    self.index.withdraw(prompt(number), ticket, draw.randrange(DIGITS))
             if draw.random() < 0.05 and self.phantoms(draw.randrange(PROMPTS)):
                 os._exit(PHANTOM)
 

@@ -80,6 +80,33 @@ class TestCacheAware:
         router.release(router.select(prompt(1, 2, 3)), "worker_failed")
         assert serve(router, prompt(1, 2, 3)).reason == "load"
 
+    def test_while_a_prompt_is_computed_others_wait_for_it_there(self, fleet):
+        router = router_of(fleet, "cache_aware")
+        first = router.select(prompt(*range(40)))
+        second = router.select(prompt(*range(40), 99))
+        assert (second.worker.id, second.matched) == (first.worker.id, 640)
+
+    def test_a_failed_attempt_takes_nothing_from_what_was_held_before(self, fleet):
+        router = router_of(fleet, "cache_aware")
+        holder = serve(router, prompt(1, 2, 3)).worker.id
+        lease = router.select(prompt(1, 2, 3, 4, 5))
+        assert lease.worker.id == holder
+        router.release(lease, "cancelled")
+        again = router.select(prompt(1, 2, 3, 4, 5))
+        assert (again.worker.id, again.matched) == (holder, 48)
+
+    def test_the_fleets_backlog_makes_a_recomputation_dearer(self, fleet):
+        """The holder waits 2,000 tokens longer than the others: with idle others that is too long for 800 tokens."""
+        router = router_of(fleet, "cache_aware")
+        holder = serve(router, prompt(*range(50))).worker
+        fleet.region.inflight_add(2, holder.slot, 0, 2000)
+        lease = router.select(prompt(*range(50)))
+        assert lease.worker.id != holder.id
+        router.release(lease, "cancelled")
+        for slot in range(len(WORKERS)):
+            fleet.region.inflight_add(2, slot, 0, 3000)
+        assert router.select(prompt(*range(50))).worker.id == holder.id
+
     def test_multi_holder_least_loaded(self, fleet):
         router = router_of(fleet, "cache_aware")
         for worker in ("w2", "w5"):
@@ -169,9 +196,9 @@ class TestCacheAware:
 
     def test_far_apart_loads_override_any_match(self, fleet):
         router = router_of(fleet, "cache_aware", balance_abs_threshold=4)
-        lease = serve(router, prompt(*range(40)))
+        lease = serve(router, prompt(*range(90)))
         fleet.region.inflight_add(2, lease.worker.slot, 5, 0)
-        other = serve(router, prompt(*range(40)))
+        other = serve(router, prompt(*range(90)))
         assert other.reason == "spread"
         assert other.worker.id != lease.worker.id
 

@@ -1,8 +1,5 @@
 """Prefixes: the shared index as routing policies see it (spec routing 10.3; its events: 3)."""
 
-from collections.abc import Callable
-from functools import partial
-
 from smg._native.hashes import xxh3_64
 from smg._native.prefix_index import PrefixIndex
 from smg._native.prefix_keys import PrefixKeys
@@ -18,6 +15,30 @@ def salt_of(model: str, kind: str, adapter: str = "") -> int:
 def adapter_of(name: str) -> int:
     """The number of a LoRA adapter in the keys of token blocks; 0 is the base model."""
     return (xxh3_64(name.encode()) or 1) if name else 0
+
+
+class PrefixLesson:
+    """A ``Lesson``: the worker in ``slot`` holds a prompt.
+
+    Others that come while the prompt is being computed had better wait for it there than compute it again elsewhere,
+    so it is entered at once. The ticket is taken now: should the worker be gone later, its successor in the slot learns
+    nothing.
+    """
+
+    def __init__(self, index: PrefixIndex, keys: PrefixKeys, slot: int) -> None:
+        self._index = index
+        self._keys = keys
+        self._ticket = index.ticket(slot)
+        self._held = index.depth(keys, (slot,))[0]
+
+    def assume(self) -> None:
+        self._index.insert(self._keys, self._ticket)
+
+    # Entered once more: some of it may have been evicted, or withdrawn for another request.
+    confirm = assume
+
+    def withdraw(self) -> None:
+        self._index.withdraw(self._keys, self._ticket, self._held)
 
 
 class Prefixes:
@@ -54,12 +75,9 @@ class Prefixes:
             return keys
         return None
 
-    def lesson(self, keys: PrefixKeys, place: Place) -> Callable[[], int]:
-        """What to call once ``place`` holds the prompt.
-
-        The ticket is taken now: should it be gone by then, its successor in the slot learns nothing.
-        """
-        return partial(self._index.insert, keys, self._index.ticket(place.slot))
+    def lesson(self, keys: PrefixKeys, place: Place) -> "PrefixLesson":
+        """That ``place`` holds the prompt."""
+        return PrefixLesson(self._index, keys, place.slot)
 
     def _salt(self, model: str, kind: str) -> int:
         found = self._salts.get((model, kind))

@@ -1,6 +1,7 @@
 """Policy ``cache_aware``: where the prompt costs least, counting what each worker holds of it (spec routing 1.4).
 
-What a worker holds is learnt when it begins to answer, not when it is chosen: an attempt that fails teaches nothing.
+What a worker holds is assumed when it is chosen and confirmed when it begins to answer; an attempt that fails teaches
+nothing.
 Of several workers that hold a beginning the cheapest wins, and one that is down simply is no candidate.
 """
 
