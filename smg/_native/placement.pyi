@@ -48,8 +48,9 @@ class Placement:
 
         price = tokens waiting there + tokens it would have to compute + ``request_price`` per request in flight, in
         tokens. ``length`` is the prompt's, in units that are worth ``scale`` tokens each. A held beginning counts if it
-        is more than ``threshold`` of the prompt. A worker that has more than ``absolute`` requests more than the least loaded one,
-        and more than ``relative`` times as many, is passed over whatever it holds; so is what ``avoid_full`` has found.
+        is more than ``threshold`` of the prompt. A worker that has more than ``absolute`` requests more than the least
+        loaded one, and more than ``relative`` times as many, is passed over whatever it holds; so is what
+        ``avoid_full`` has found.
 
         Raises ValueError when no worker is ready.
         """
