@@ -21,7 +21,10 @@ class EventBlocks:
 
     def __contains__(self, name: int) -> bool: ...
     def clear(self) -> None:
-        """Forget everything, in O(1) as far as readers are concerned; ``sweep`` frees the places."""
+        """Forget everything, in O(1) as far as readers are concerned; ``sweep`` frees the places.
+
+        Nothing here touches the slot any more once its worker was dismissed.
+        """
 
     def store(self, hashes: Iterable[int], tokens: Iterable[int], parent: int | None = None, adapter: int = 0) -> bool:
         """Enter a chain of blocks below ``parent`` (None: from the root); False when the parent is not known.

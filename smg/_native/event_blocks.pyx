@@ -114,7 +114,8 @@ cdef class EventBlocks:
         self.slot = slot
         self.block = block
         self._salt = salt
-        self.clear()
+        self._index.renew(slot, EXACT)
+        self._ticket = self._index.ticket(slot, EXACT)
 
     def __dealloc__(self):
         free(self._names.pairs)
@@ -128,8 +129,10 @@ cdef class EventBlocks:
         return pair != NULL and pair.taken != 0
 
     def clear(self):
-        self._index.renew(self.slot, EXACT)
-        self._ticket = self._index.ticket(self.slot, EXACT)
+        # A worker that has left has no ticket, and its slot may be another's.
+        if self._index.ticket(self.slot, EXACT) == self._ticket:
+            self._index.renew(self.slot, EXACT)
+            self._ticket = self._index.ticket(self.slot, EXACT)
         free(self._names.pairs)
         free(self._prefixes.pairs)
         self._names = Map(NULL, 0, 0)

@@ -7,7 +7,7 @@ from smg._native.prefix_keys import PrefixKeys
 from smg._native.region import Region
 
 # Why a worker was chosen.
-SPREAD: int  # loads are far apart: the shortest queue
+SPREAD: int  # a cheaper one is overloaded
 PREFIX: int  # the cheapest, and it holds a beginning of the prompt
 LOAD: int  # the cheapest; nothing held counts
 
@@ -24,7 +24,10 @@ class Placement:
 
     def __len__(self) -> int: ...
     def survey(self, skip: Iterable[int] = ()) -> int:
-        """Read status, breaker and load of all workers but those numbered in ``skip``; returns how many are ready."""
+        """See which workers are ready and admitted by their breakers, without those numbered in ``skip``.
+
+        Returns how many there are. Loads are read later.
+        """
 
     def match(self, index: PrefixIndex, keys: PrefixKeys, primary: bool = True) -> int:
         """Note how far each ready worker holds the prompt, in units of ``keys``.
@@ -47,14 +50,47 @@ class Placement:
         """Return (position, why) of the worker with the lowest price; among equals the first from ``start`` on.
 
         price = tokens waiting there + tokens it would have to compute + ``request_price`` per request in flight, in
-        tokens. ``length`` is the prompt's, in units of ``scale`` tokens. A held beginning counts if it is more than
-        ``threshold`` of the prompt. When the counts of requests are more than ``absolute`` apart and the highest is
-        more than ``relative`` times the lowest, the shortest queue wins whatever it holds.
+        tokens. ``length`` is the prompt's, in units that are worth ``scale`` tokens each. A held beginning counts if it
+        is more than ``threshold`` of the prompt. A worker that has more than ``absolute`` requests more than the least
+        loaded one, and more than ``relative`` times as many, is passed over whatever it holds; so is what
+        ``avoid_full`` has found.
 
         Raises ValueError when no worker is ready.
         """
 
+    def avoid_full(self, spread: float, ceiling: float) -> int:
+        """Keep ``cheapest`` away from full KV caches until the next ``survey``; returns how many workers that are.
+
+        A cache is full whose reported usage is above ``ceiling``, or more than ``spread`` above the lowest (both are
+        parts of 1; 1 is never exceeded). When all are, none is.
+        """
+
+    def quickest(self, throughput: float, pressure: float, start: int = 0) -> int:
+        """Position of the shortest expected wait (spec routing 1.3), in seconds:
+
+        (tokens queued in the engine + tokens waiting there) / ``throughput`` + ``pressure`` · k / (1 - k), k being the
+        reported KV usage. Among equals the fewest requests, then the first from ``start`` on. Raises ValueError when no
+        worker is ready; so does ``idlest``.
+        """
+
+    def idlest(self, start: int = 0) -> int:
+        """Position of the fewest requests in flight; among equals the first from ``start`` on."""
+
     def number(self, position: int) -> int: ...
+    def position(self, number: int) -> int:
+        """Position of the worker with that number, -1 when it is not ready."""
+
+    def holder(self) -> int:
+        """First position that holds anything of the prompt, by the last ``match``; -1: nobody does."""
+
+    def load(self, position: int) -> int:
+        """Requests in flight of one worker."""
+
+    def backlog(self) -> float:
+        """Tokens that wait on a ready worker, on average."""
+
+    def total(self) -> int:
+        """Requests in flight of all ready workers."""
     def matched(self, position: int) -> int:
         """Units of the prompt the worker holds, by the last ``match``."""
 

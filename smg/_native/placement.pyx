@@ -1,7 +1,10 @@
 """Where a prompt goes: loads, prefixes and the price of every worker, in one pass without Python (spec routing 10.4).
 
-A Placement is made once per list of workers and used for many prompts: ``survey`` looks who is ready and how busy,
-``match`` what each of them holds, ``cheapest`` weighs both. Positions count the ready workers, as ``survey`` found them.
+A Placement is made once per list of workers and used for many prompts: ``survey`` looks who is ready, ``match`` what each
+of them holds, ``cheapest`` weighs that against how busy they are. How busy is counted when it is first asked for. Positions count the ready workers, as ``survey`` found them.
+
+Whoever is overloaded is passed over by ``cheapest``, whatever it holds, and nobody else is: of the workers near the least
+loaded one a warm one still wins (field case RO-03).
 """
 
 from libc.stdint cimport int64_t
@@ -14,6 +17,7 @@ from smg._native.prefix_keys cimport PrefixKeys
 from smg._native.prefix_segment cimport COLUMNS, H_EVENTS
 from smg._native.prefix_table cimport APPROXIMATE, EXACT, PLANES
 from smg._native.region cimport Region
+from smg._native.region import QUEUED_TOKENS, USAGE
 
 SPREAD = 0
 PREFIX = 1
@@ -22,6 +26,11 @@ LOAD = 2
 cdef enum:
     # Prices are whole numbers of this part of a token.
     _FINE = 1024
+    _MILLION = 1000000
+
+cdef double _FULL = 0.999
+cdef int64_t _USAGE = USAGE
+cdef int64_t _QUEUED = QUEUED_TOKENS
 
 
 cdef class Placement:
@@ -31,6 +40,8 @@ cdef class Placement:
     cdef int *_slots
     cdef char *_skip
     cdef signed char *_planes
+    cdef bint _avoiding, _counted, _placed
+    cdef char *_avoid
     # Of the ready workers, by position.
     cdef int *_numbers
     cdef int *_places
@@ -47,7 +58,8 @@ cdef class Placement:
         self._tokens = <int64_t *>malloc((size + 1) * sizeof(int64_t))
         self._skip = <char *>calloc(size + 1, 1)
         self._planes = <signed char *>malloc(size + 1)
-        if not (self._slots and self._tokens and self._skip and self._planes):
+        self._avoid = <char *>malloc(size + 1)
+        if not (self._slots and self._tokens and self._skip and self._planes and self._avoid):
             raise MemoryError
         self._numbers = self._slots + size
         self._places = self._slots + 2 * size
@@ -65,6 +77,7 @@ cdef class Placement:
         free(self._tokens)
         free(self._skip)
         free(self._planes)
+        free(self._avoid)
 
     def __len__(self):
         return self._size
@@ -77,15 +90,42 @@ cdef class Placement:
                 raise IndexError(f"worker {number} of {self._size}")
         for at in skip:
             self._skip[at] = 1
-        self.ready = self._region.survey(
-            self._slots, self._size, self._skip, self._numbers, self._requests, self._tokens
-        )
+        self.ready = self._region.muster(self._slots, self._size, self._skip, self._numbers)
         for at in skip:
             self._skip[at] = 0
-        for at in range(self.ready):
-            self._places[at] = self._slots[self._numbers[at]]
         memset(self._matched, 0, self.ready * sizeof(int))
+        self._avoiding = self._counted = self._placed = False
         return self.ready
+
+    cdef void _place(self) noexcept nogil:
+        cdef int64_t at
+        if not self._placed:
+            for at in range(self.ready):
+                self._places[at] = self._slots[self._numbers[at]]
+            self._placed = True
+
+    cdef void _count(self) noexcept nogil:
+        if not self._counted:
+            self._place()
+            self._region.loads(self._places, self.ready, self._requests, self._tokens)
+            self._counted = True
+
+    def avoid_full(self, double spread, double ceiling):
+        self._region._open()
+        cdef int64_t at, usage, least = _MILLION, avoided = 0
+        self._place()
+        cdef int64_t far = <int64_t>(spread * _MILLION), high = <int64_t>(ceiling * _MILLION)
+        for at in range(self.ready):
+            usage = self._region.field_at(self._places[at], _USAGE)
+            # Whoever reports nothing is neither full nor a measure for others.
+            if usage > 0:
+                least = min(least, usage)
+        for at in range(self.ready):
+            usage = self._region.field_at(self._places[at], _USAGE)
+            self._avoid[at] = usage > 0 and (usage > high or usage - least > far)
+            avoided += self._avoid[at]
+        self._avoiding = 0 < avoided < self.ready
+        return avoided if self._avoiding else 0
 
     def match(self, PrefixIndex index not None, PrefixKeys keys not None, bint primary=True):
         index._open()
@@ -94,6 +134,7 @@ cdef class Placement:
         if self.ready == 0:
             return 0
         index._known(self._highest)
+        self._place()
         # Text has no exact plane: engines tell of tokens.
         if told or not primary:
             other = self._choose_planes(index, keys.block, primary)
@@ -127,34 +168,117 @@ cdef class Placement:
         int64_t start=0,
         double scale=1.0,
     ):
-        cdef int64_t at, best = -1, price, lowest = 0, part, end
+        cdef int64_t at, best = -1, ideal = -1, price, lowest = 0, dream = 0, part, end
         cdef int64_t unit = <int64_t>(_FINE * scale), each = <int64_t>(_FINE * request_price)
         cdef int64_t cut = <int64_t>(threshold * length)
         cdef int least, most
         if self.ready == 0:
             raise ValueError("no worker is ready")
+        self._count()
         least = most = self._requests[0]
         for at in range(1, self.ready):
             least = min(least, self._requests[at])
             most = max(most, self._requests[at])
-        # Far apart: the shortest queue, and among equals the cheapest.
         cdef bint spread = most - least > absolute and most > relative * least
         start = start % self.ready
         for part in range(2):
             # From ``start`` to the end, then the rest.
             end = start if part else self.ready
             for at in range(0 if part else start, end):
-                if spread and self._requests[at] != least:
-                    continue
                 price = _FINE * self._tokens[at] + each * self._requests[at]
                 if self._matched[at] > cut:
                     price -= unit * self._matched[at]
+                if ideal < 0 or price < dream:
+                    ideal = at
+                    dream = price
+                if self._avoiding and self._avoid[at]:
+                    continue
+                if spread and self._requests[at] - least > absolute and self._requests[at] > relative * least:
+                    continue
                 if best < 0 or price < lowest:
                     best = at
                     lowest = price
-        if spread:
+        if best < 0:
+            # Those with few requests have full caches, and the other way round.
+            best = ideal
+        if best != ideal:
             return best, SPREAD
         return best, PREFIX if self._matched[best] > cut else LOAD
+
+    def quickest(self, double throughput, double pressure, int64_t start=0):
+        self._region._open()
+        cdef int64_t at, best = -1, part, end
+        cdef double seconds, lowest = 0, usage
+        if self.ready == 0:
+            raise ValueError("no worker is ready")
+        self._count()
+        start = start % self.ready
+        for part in range(2):
+            end = start if part else self.ready
+            for at in range(0 if part else start, end):
+                usage = min(max(self._region.field_at(self._places[at], _USAGE) / <double>_MILLION, 0.0), _FULL)
+                seconds = (self._region.field_at(self._places[at], _QUEUED) + self._tokens[at]) / throughput
+                seconds += pressure * usage / (1 - usage)
+                if best < 0 or seconds < lowest or (
+                    seconds == lowest and self._requests[at] < self._requests[best]
+                ):
+                    best = at
+                    lowest = seconds
+        return best
+
+    def idlest(self, int64_t start=0):
+        cdef int64_t at, best = -1, part, end
+        if self.ready == 0:
+            raise ValueError("no worker is ready")
+        self._count()
+        start = start % self.ready
+        for part in range(2):
+            end = start if part else self.ready
+            for at in range(0 if part else start, end):
+                if best < 0 or self._requests[at] < self._requests[best]:
+                    best = at
+        return best
+
+    def holder(self):
+        cdef int64_t at
+        for at in range(self.ready):
+            if self._matched[at] > 0:
+                return at
+        return -1
+
+    def total(self):
+        cdef int64_t at, total = 0
+        self._count()
+        for at in range(self.ready):
+            total += self._requests[at]
+        return total
+
+    def backlog(self):
+        cdef int64_t at
+        cdef double total = 0
+        self._count()
+        for at in range(self.ready):
+            total += self._tokens[at]
+        return total / self.ready if self.ready else 0.0
+
+    def load(self, int64_t position):
+        cdef int requests
+        cdef int64_t tokens
+        self._at(position)
+        if self._counted:
+            return self._requests[position]
+        self._region.loads(self._slots + self._numbers[position], 1, &requests, &tokens)
+        return requests
+
+    def position(self, int64_t number):
+        cdef int64_t low = 0, high = self.ready, middle
+        while low < high:
+            middle = (low + high) >> 1
+            if self._numbers[middle] < number:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < self.ready and self._numbers[low] == number else -1
 
     cdef int _at(self, int64_t position) except -1:
         if not 0 <= position < self.ready:
@@ -173,7 +297,9 @@ cdef class Placement:
         return [self._numbers[at] for at in range(self.ready)]
 
     def requests(self):
+        self._count()
         return [self._requests[at] for at in range(self.ready)]
 
     def tokens(self):
+        self._count()
         return [self._tokens[at] for at in range(self.ready)]

@@ -21,6 +21,7 @@ cdef class PrefixIndex(PrefixSegment):
         self, const uint64_t *keys, int64_t count, cell tick, cell ticket, int64_t *missed, int64_t *misses
     ) noexcept nogil
     cdef void _defer(self, cell key, cell used, cell ticket)
+    cdef bint current(self, cell ticket) noexcept nogil
     cdef bint hold(self, cell ticket, cell key) noexcept nogil
     cdef bint unhold(self, cell ticket, cell key) noexcept nogil
     cdef void _walk(

@@ -21,6 +21,12 @@ class PrefixIndex(PrefixSegment):
         Every block of the prompt counts as used now. A ticket that is no longer valid learns nothing and returns 0.
         """
 
+    def withdraw(self, keys: PrefixKeys, ticket: int, depth: int) -> None:
+        """Take back an ``insert`` from block ``depth`` on: the worker does not hold it after all.
+
+        What somebody is writing to at this moment stays: it goes with the next eviction.
+        """
+
     def insert_text(self, text: str | bytes, salt: int, ticket: int) -> int:
         """``insert(PrefixKeys.of_text(text, salt), ticket)`` in one call."""
 

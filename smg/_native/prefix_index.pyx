@@ -132,6 +132,22 @@ cdef class PrefixIndex(PrefixSegment):
         self._exit()
         return count
 
+    def withdraw(self, PrefixKeys keys not None, cell ticket, int64_t depth):
+        self._open()
+        cdef cell group, bit
+        cdef int64_t at = keys.count
+        if slot_of(ticket) >= self._slots or not holds(ticket):
+            return
+        group = column_of(ticket) >> 6
+        bit = <cell>1 << (column_of(ticket) & 63)
+        self._enter()
+        if c_load_acquire(self._map + slot_of(ticket)) == ticket:
+            # From the end, so that at no moment a block is held without the ones before it.
+            while at > max(depth, <int64_t>0):
+                at -= 1
+                take(&self._table, grouped(keys.keys[at], group), bit, APPROXIMATE, SHORTLY)
+        self._exit()
+
     cdef void _defer(self, cell key, cell used, cell ticket):
         if self._late == NULL:
             self._late = <Late *>malloc(_LATE * sizeof(Late))
@@ -163,13 +179,22 @@ cdef class PrefixIndex(PrefixSegment):
 
     # the exact plane: control only
 
+    cdef bint current(self, cell ticket) noexcept nogil:
+        """Whether an exact ticket is its worker's still. Only control takes it away, and it does not while it writes."""
+        return holds(ticket) and c_load(self._map + EXACT * self._slots + slot_of(ticket)) == ticket
+
     cdef bint hold(self, cell ticket, cell key) noexcept nogil:
-        """Enter an exact holder; False when there is no room or a shard cannot be had."""
+        """Enter an exact holder; False when the ticket is void, there is no room, or a shard cannot be had."""
+        if not self.current(ticket):
+            return False
         cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
         cdef Place nowhere = Place(NULL, 0)
         return DONE == put(&self._table, grouped(key, group), bit, EXACT, group, &nowhere, PATIENTLY)
 
     cdef bint unhold(self, cell ticket, cell key) noexcept nogil:
+        if not self.current(ticket):
+            # The column may be somebody else's by now.
+            return True
         cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
         return DONE == take(&self._table, grouped(key, group), bit, EXACT, PATIENTLY)
 

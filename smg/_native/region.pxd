@@ -33,8 +33,10 @@ cdef class Region:
     # The breaker's word of a slot, and four more that it keeps its record in.
     cdef word *_gate(self, word slot) except NULL
     cdef word *_record(self, word slot) except NULL
-    # The ready slots that are not skipped and whose gate admits: their numbers in the list, requests and tokens in
-    # flight over all processes. Returns how many. Slots are in range.
-    cdef int64_t survey(
-        self, const int *slots, int64_t count, const char *skip, int *numbers, int *requests, int64_t *tokens
-    ) noexcept nogil
+    # The ready slots that are not skipped and whose gate admits, by their numbers in the list; returns how many. Slots
+    # are in range.
+    cdef int64_t muster(self, const int *slots, int64_t count, const char *skip, int *numbers) noexcept nogil
+    # Requests and tokens in flight of each slot, over all processes.
+    cdef void loads(self, const int *slots, int64_t count, int *requests, int64_t *tokens) noexcept nogil
+    # A field of a slot other than its status; both are in range.
+    cdef word field_at(self, word slot, word field) noexcept nogil

@@ -112,7 +112,7 @@ cdef enum:
     _MAX_SERIES = 1 << 20
     _MAX_SLOTS = 1 << 16
 
-# What survey looks for.
+# What muster looks for.
 cdef enum:
     STATUS_FIELD = 0
     STATUS_READY = 2
@@ -420,13 +420,25 @@ cdef class Region:
             out.append(_column_sum(self._matrix + 2 * slot, self._processes, self._matrix_row))
         return out
 
-    cdef int64_t survey(
-        self, const int *slots, int64_t count, const char *skip, int *numbers, int *requests, int64_t *tokens
-    ) noexcept nogil:
+    cdef int64_t muster(self, const int *slots, int64_t count, const char *skip, int *numbers) noexcept nogil:
+        cdef int64_t at, found = 0
+        cdef word gate, now = 0
+        cdef bint ready
+        for at in range(count):
+            # Written always and counted if it is one: no branch to guess wrong.
+            numbers[found] = <int>at
+            ready = (not skip[at]) & (w_load(self._statuses + slots[at]) == STATUS_READY)
+            gate = w_load(self._gates + slots[at])
+            if gate & GATE_STATE:
+                now = now or gate_now()
+                ready = ready and gate_admits(gate, now)
+            found += ready
+        return found
+
+    cdef void loads(self, const int *slots, int64_t count, int *requests, int64_t *tokens) noexcept nogil:
         cdef word process
         cdef word *rows[_MAX_PROCESSES]
-        cdef int64_t at, row, found = 0, routing = 0
-        cdef word gate, now = 0
+        cdef int64_t at, row, routing = 0
         cdef pair sums
         for process in range(self._processes):
             # Control and the supervisor never route.
@@ -434,21 +446,11 @@ cdef class Region:
                 rows[routing] = self._matrix + process * self._matrix_row
                 routing += 1
         for at in range(count):
-            if skip[at] or w_load(self._statuses + slots[at]) != STATUS_READY:
-                continue
-            gate = w_load(self._gates + slots[at])
-            if gate & GATE_STATE:
-                now = now or gate_now()
-                if not gate_admits(gate, now):
-                    continue
             sums = w_none()
             for row in range(routing):
                 sums = w_plus(sums, w_pair(rows[row] + 2 * slots[at]))
-            numbers[found] = <int>at
-            requests[found] = <int>max(w_first(sums), <word>0)
-            tokens[found] = max(w_second(sums), <word>0)
-            found += 1
-        return found
+            requests[at] = <int>max(w_first(sums), <word>0)
+            tokens[at] = max(w_second(sums), <word>0)
 
     def requests_add(self, word process, word delta):
         # Sequentially consistent: of two processes that add at once, at least one sees both.
@@ -507,6 +509,9 @@ cdef class Region:
                 return wait
 
     # worker slots
+
+    cdef word field_at(self, word slot, word field) noexcept nogil:
+        return w_load(self._slots + slot * _WORKER_ROW + field)
 
     def worker_get(self, word slot, word field):
         return w_load(self._field(slot, field))

@@ -9,7 +9,7 @@ from sanic.response import HTTPResponse
 from smg.api.errors import JSON
 from smg.fleet import roles
 from smg.pipeline.services import Services
-from smg.telemetry.page import CONTENT_TYPE, WorkerSample, render
+from smg.telemetry.page import CONTENT_TYPE, IndexSample, WorkerSample, render
 
 # Values of the metric, as spec api-and-ops 6.1 numbers them.
 _BREAKER = {"closed": 0, "open": 1, "half_open": 2}
@@ -72,5 +72,15 @@ async def metrics(request: Request) -> HTTPResponse:
         )
         for worker in workers
     ]
-    page = render(services.metrics, samples, region.requests_total(), region.waiting_total())
+    region = services.region
+    index = None
+    if region.index is not None:
+        counts = region.index.counts()
+        index = IndexSample(
+            *(counts["entries"], counts["places"], counts["bytes"]),
+            learnt=region.index.tick,
+            evicted=int(region.index.floor),
+            resets=counts["resets"],
+        )
+    page = render(services.metrics, samples, region.requests_total(), region.waiting_total(), index)
     return HTTPResponse(page, content_type=CONTENT_TYPE)

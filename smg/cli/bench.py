@@ -1,4 +1,4 @@
-"""``smg-bench``: measure parts of the gateway (``micro``, ``index``) or a running server (``load``)."""
+"""``smg-bench``: measure parts of the gateway (``micro``, ``index``, ``routing``) or a running server (``load``)."""
 
 import argparse
 import asyncio
@@ -29,6 +29,12 @@ def parser() -> argparse.ArgumentParser:
 
     index = commands.add_parser("index", help="measure the prefix index: the workloads W1 to W6")
     index.add_argument("--json", action="store_true", help="print one JSON object")
+
+    routing = commands.add_parser("routing", help="compare routing policies on simulated engines")
+    routing.add_argument("--json", action="store_true", help="print one JSON object")
+    routing.add_argument(
+        "--requests", type=_positive, default=None, help="length of a trace (default: 1600; half for long contexts)"
+    )
 
     load = commands.add_parser("load", help="send chat completions to an OpenAI-compatible server")
     load.add_argument("--url", default="http://127.0.0.1:30000", help="server, without /v1 (default: %(default)s)")
@@ -135,6 +141,22 @@ def index(json: bool) -> int:
     return 0
 
 
+def routing(json: bool, requests: int | None) -> int:
+    """Run the simulations of all traces and policies; returns 0."""
+    from smg.cli import routing_bench
+
+    figures = routing_bench.run(requests) if requests else routing_bench.run()
+    if json:
+        print(msgspec.json.encode(figures).decode())
+        return 0
+    names = next(iter(next(iter(figures.values())).values()))
+    print(f"{'trace':16}{'policy':16}" + "".join(f"{name:>20}" for name in names))
+    for trace, policies in figures.items():
+        for policy, values in policies.items():
+            print(f"{trace:16}{policy:16}" + "".join(f"{value:>20}" for value in values.values()))
+    return 0
+
+
 def load(given: argparse.Namespace) -> int:
     """Run the load generator; returns 0 when every answer was complete, else 1, or 2 when it could not begin."""
     try:
@@ -164,6 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return micro(given.json, given.k)
             case "index":
                 return index(given.json)
+            case "routing":
+                return routing(given.json, given.requests)
             case _:
                 return load(given)
     return 130

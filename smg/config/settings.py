@@ -121,7 +121,7 @@ class FleetSettings(_Group, frozen=True):
         bool,
         option(
             "--dp-aware",
-            "Route to the data-parallel ranks of SGLang's HTTP servers: each rank is a worker of its own.",
+            "Route to the data-parallel ranks of engines one by one, instead of leaving the rank to the engine.",
         ),
     ] = False
     backend: Annotated[
@@ -259,6 +259,7 @@ class RoutingSettings(_Group, frozen=True):
 
     policy: Annotated[
         Literal[
+            "bucket",
             "cache_aware",
             "consistent_hashing",
             "least_load",
@@ -288,12 +289,12 @@ class RoutingSettings(_Group, frozen=True):
             "cache_aware: what a request in flight weighs against held tokens, in tokens.",
             ge=0,
         ),
-    ] = 64.0
+    ] = 192.0
     balance_abs_threshold: Annotated[
         int,
         option(
             "--balance-abs-threshold",
-            "cache_aware: the shortest queue wins when counts of requests are further apart than this.",
+            "cache_aware, bucket: a worker with so many requests more than the least loaded one is passed over.",
             "--spill-abs-threshold",
             ge=0,
         ),
@@ -302,11 +303,33 @@ class RoutingSettings(_Group, frozen=True):
         float,
         option(
             "--balance-rel-threshold",
-            "cache_aware: the shortest queue wins only if the highest count is also so many times the lowest.",
+            "cache_aware, bucket: it is passed over only if it also has so many times the least loaded one's.",
             "--spill-rel-threshold",
             ge=1,
         ),
     ] = 1.5
+    balance_token_usage_threshold: Annotated[
+        float,
+        option(
+            "--balance-token-usage-threshold",
+            "cache_aware: a worker whose KV usage is further above the lowest than this is passed over; 1: never.",
+            ge=0,
+            le=1,
+        ),
+    ] = 1.0
+    overload_token_usage_threshold: Annotated[
+        float,
+        option(
+            "--overload-token-usage-threshold",
+            "cache_aware: a worker whose KV usage is above this is passed over; 1: never.",
+            ge=0,
+            le=1,
+        ),
+    ] = 1.0
+    kv_events: Annotated[
+        bool,
+        option("--kv-events", "cache_aware: follow what engines tell of their KV caches, where they do."),
+    ] = True
     max_tree_size: Annotated[
         int,
         option("--max-tree-size", "Largest size of the shared prefix index, in bytes.", ge=1 << 16, le=1 << 34),
@@ -318,6 +341,23 @@ class RoutingSettings(_Group, frozen=True):
         Literal["random", "min_load"],
         option("--assignment-mode", "manual: which worker a new routing key is given."),
     ] = "random"
+    max_idle_secs: Annotated[
+        float, option("--max-idle-secs", "manual: a routing key not used for so long is assigned anew.", gt=0)
+    ] = 14400.0
+    routing_key_override: Annotated[
+        bool,
+        option("--routing-key-override", "Requests with a routing key stick to a worker under every other policy too."),
+    ] = False
+    bucket_adjust_interval_secs: Annotated[
+        float, option("--bucket-adjust-interval-secs", "bucket: seconds between changes of the ranges.", gt=0)
+    ] = 5.0
+    dp_minimum_tokens_scheduler: Annotated[
+        bool,
+        option(
+            "--dp-minimum-tokens-scheduler",
+            "With --dp-aware: policies that choose a worker only get its rank with the fewest tokens.",
+        ),
+    ] = False
     prefix_token_count: Annotated[
         int, option("--prefix-token-count", "prefix_hash: tokens at the beginning that decide.", ge=1)
     ] = 256
@@ -535,6 +575,14 @@ class TelemetrySettings(_Group, frozen=True):
     ] = 0
     worker_header: Annotated[
         bool, option("--worker-header", "Name the engine that served a request in the header x-smg-worker.")
+    ] = False
+    routing_decision_header: Annotated[
+        bool,
+        option(
+            "--routing-decision-header",
+            "Say in the header x-smg-routing-decision which policy chose which engine, why, and how much of the prompt "
+            "it is expected to hold.",
+        ),
     ] = False
 
 

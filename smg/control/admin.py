@@ -17,6 +17,7 @@ from smg.core.errors import GatewayError
 from smg.fleet.loads import LoadReport
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
+from smg.routing.policies.table import POLICIES
 
 log = logging.getLogger("smg.control")
 
@@ -90,7 +91,7 @@ class Fleet(Protocol):
 
 
 def operations(fleet: Fleet, region: table.Region) -> dict[str, Handler]:
-    """The operations that only look: ``ping``, ``list`` (workers and models), ``loads`` (of each worker)."""
+    """The operations: ``ping``, ``list`` (workers, models), ``loads`` (of each worker), ``set_policy`` (of a model)."""
     registry = fleet.registry
 
     async def ping(_: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +115,14 @@ def operations(fleet: Fleet, region: table.Region) -> dict[str, Handler]:
             for worker in registry.workers
         ]
 
-    return {"ping": ping, "list": list_fleet, "loads": loads}
+    async def set_policy(request: dict[str, Any]) -> None:
+        model, policy = request.get("model"), request.get("policy")
+        if not isinstance(model, str) or not isinstance(policy, str) or (policy and policy not in POLICIES):
+            names = ", ".join(sorted(POLICIES))
+            raise GatewayError("invalid_value", f"a model is routed by one of {names}", param="policy")
+        registry.set_policy(model, policy)
+
+    return {"ping": ping, "list": list_fleet, "loads": loads, "set_policy": set_policy}
 
 
 def _shown(worker: WorkerRecord) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from smg._native import region as table
 from smg.config.settings import Settings
 from smg.control.describe import Describer
+from smg.control.kv_events import KvSubscriptions
 from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo
+from smg.engines.driver import GrpcDriver
 from smg.engines.finding import scheme_of
 from smg.engines.http.address import with_rank
 from smg.fleet.breaker import CircuitBreakers
@@ -28,7 +30,6 @@ from smg.telemetry.metrics import Metrics
 log = logging.getLogger("smg.control")
 
 PROCESS = 0  # control's row in the region
-
 _MAX_PROBES = 128
 # Changes that come together are published together.
 _PUBLISH_DELAY = 0.02
@@ -47,7 +48,7 @@ class FleetControl:
         self._settings = settings
         self._region = region
         self._breakers = CircuitBreakers(region, settings.routing, Metrics(region, PROCESS))
-        self.registry = Registry(region, self._breakers)
+        self.registry = Registry(region, self._breakers, settings.fleet.dp_aware)
         self._describer = Describer(self.registry, region, self._breakers)
         # One that was leaving when an earlier control process died goes on leaving.
         kept = (worker for worker in self.registry.workers if worker.status != "draining")
@@ -70,6 +71,11 @@ class FleetControl:
         self._spawn(self._publish_changes())
         self._spawn(self._look_at_failures())
         self._spawn(self._sweep_index())
+        if self._settings.routing.kv_events and self._region.index is not None:
+            metrics = Metrics(self._region, PROCESS)
+            workers, driver = lambda: self.registry.workers, self._driver_of
+            kv = KvSubscriptions(self._region.index, metrics, workers, driver, self._routed_by_cache)
+            self._spawn(kv.run())
         for number, source in enumerate(self._sources):
             self._spawn(self._follow(number, source))
 
@@ -263,6 +269,17 @@ class FleetControl:
             if model_id in worker.models and info is not None and monitor is not None and monitor.driver is not None:
                 found.append((monitor.driver, info))
         return found
+
+    def _driver_of(self, worker_id: str) -> GrpcDriver | None:
+        monitor = self._monitors.get(worker_id)
+        driver = monitor.driver if monitor is not None else None
+        return driver if isinstance(driver, GrpcDriver) else None
+
+    def _routed_by_cache(self, worker: WorkerRecord) -> bool:
+        """Whether anybody looks at what the worker holds."""
+        model = self.registry.model(worker.models[0]) if worker.models else None
+        policy = (model.policy if model is not None else "") or worker.labels.get("policy", "")
+        return (policy or self._settings.routing.policy).replace("-", "_") == "cache_aware"
 
     async def _publish_changes(self) -> None:
         while True:

@@ -40,6 +40,7 @@ _SERVICE: Mapping[str, str] = {
     "tokenizer_bundle": "its tokenizer files",
     "flush_cache": "flushing the prefix cache",
     "profile": "starting and stopping a profile",
+    "kv_events": "events of its KV cache",
 }
 
 # What engine contracts know, and what HTTP engines serve.

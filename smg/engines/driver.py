@@ -8,10 +8,11 @@ from typing import Any, Literal
 from smg.core.backends import EngineRequest
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.engines import admin, health_v1
+from smg.engines import admin, health_v1, kv_events
 from smg.engines.admin import AdminResult, ProfileOptions
 from smg.engines.base import Adapter, Decoder, EmbedResult, EngineInfo, EngineLoad
 from smg.engines.contract import not_offered
+from smg.engines.kv_events import KvBatch
 from smg.engines.media import MediaItem
 from smg.engines.source import GrpcSource, cancelled_error
 from smg.engines.transport.base import MESSAGE_LIMIT, Call, TokenCall, TokenTransport, Transport
@@ -189,6 +190,24 @@ class GrpcDriver:
                         yield self.adapter.tokenizer_chunk(message)
                     except ValueError as error:
                         raise _unreadable(error) from None
+        finally:
+            call.cancel()
+
+    async def kv_events(self, start: int = 0) -> AsyncIterator[KvBatch]:
+        """Follow what the engine's KV cache does, from batch ``start`` on (0: from a snapshot or its history).
+
+        Ends when the engine ends the stream. Ask only where the contract has ``kv_events``.
+
+        Raises:
+            RpcError: the stream broke; UNIMPLEMENTED, OUT_OF_RANGE and DATA_LOSS have a meaning of their own (spec
+                engine-contract 2.12).
+            ValueError: what came is no batch.
+        """
+        call = self._transport.stream(self._path("SubscribeKvEvents"), kv_events.subscription(start), None)
+        try:
+            while messages := await call.read():
+                for message in messages:
+                    yield kv_events.decode(message)
         finally:
             call.cancel()
 

@@ -32,8 +32,15 @@ async def poll(region: table.Region, worker: WorkerRecord, driver: Driver) -> Lo
     except GatewayError as error:
         log.debug("no loads", extra={"worker": worker.url, "error": error.detail})
         return None
-    write(region, worker.slot, ranks)
+    write_all(region, worker, ranks)
     return LoadReport(clock.wall(), tuple(ranks))
+
+
+def write_all(region: table.Region, worker: WorkerRecord, ranks: Sequence[EngineLoad]) -> None:
+    """Write the load of a worker, and of each of its ranks that has a slot of its own."""
+    write(region, worker.slot, ranks)
+    for rank in worker.ranks:
+        write(region, rank.slot, [load for load in ranks if load.dp_rank == rank.number])
 
 
 def write(region: table.Region, slot: int, ranks: Sequence[EngineLoad]) -> None:
@@ -45,6 +52,7 @@ def write(region: table.Region, slot: int, ranks: Sequence[EngineLoad]) -> None:
     region.worker_set(slot, table.USAGE, round(min(max(usage, 0.0), 1.0) * _MILLION))
 
 
-def clear(region: table.Region, slot: int) -> None:
+def clear(region: table.Region, worker: WorkerRecord) -> None:
     """Forget the loads of an engine that is not ready: what it said is no longer true."""
-    write(region, slot, ())
+    for slot in worker.slots:
+        write(region, slot, ())

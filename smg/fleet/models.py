@@ -71,6 +71,7 @@ def _record(
         eos_ids=list(old.eos_ids),
         default_sampling=dict(old.default_sampling),
         created=old.created,
+        policy=old.policy,
     )
     if facts:
         record.context_length = min((info.context_length for info in facts if info.context_length), default=0)

@@ -116,7 +116,7 @@ class WorkerMonitor:
                 if report is not None:
                     self._registry.report_load(self.worker.id, report)
             else:
-                loads.clear(self._region, self.worker.slot)
+                loads.clear(self._region, self.worker)
                 self._registry.report_load(self.worker.id, None)
 
     async def _step(self) -> None:

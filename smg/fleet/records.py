@@ -19,6 +19,13 @@ WILDCARD = "unknown"
 STATUS_NAMES: dict[int, Status] = {code: name for name, code in STATUS_CODES.items()}
 
 
+class RankRecord(msgspec.Struct, frozen=True):
+    """One data-parallel rank of a worker: the engine's global number, and the slot of its own it is counted in."""
+
+    number: int
+    slot: int
+
+
 class WorkerRecord(msgspec.Struct):
     """One engine. ``slot`` indexes the region's worker table and stays the same for the worker's life.
 
@@ -30,6 +37,9 @@ class WorkerRecord(msgspec.Struct):
     ``origin`` is the name of the source that wants it, ``spec`` what that says, and ``patch`` the fields of it that the
     admin API has changed since; ``labels``, ``priority`` and ``cost`` are what comes of it all.
     ``api_key`` is what an HTTP engine wants to see; it is never shown.
+
+    ``ranks`` are the data-parallel ranks that requests are routed to one by one; empty for a worker that is routed to
+    as a whole.
     """
 
     id: str
@@ -48,6 +58,8 @@ class WorkerRecord(msgspec.Struct):
     origin: str = ""
     spec: WorkerSpec | None = None
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    api_key: str = ""
+    ranks: list[RankRecord] = msgspec.field(default_factory=list)
 
     @property
     def wanted(self) -> WorkerSpec:
@@ -55,7 +67,10 @@ class WorkerRecord(msgspec.Struct):
         spec = self.spec if self.spec is not None else WorkerSpec(self.url)
         return msgspec.convert({**msgspec.to_builtins(spec), **self.patch}, WorkerSpec) if self.patch else spec
 
-    api_key: str = ""
+    @property
+    def slots(self) -> list[int]:
+        """All slots the worker has in the region, its own first."""
+        return [self.slot, *(rank.slot for rank in self.ranks)]
 
 
 class ModelRecord(msgspec.Struct):
@@ -64,6 +79,7 @@ class ModelRecord(msgspec.Struct):
     ``tokenizer_dir`` is a local directory (bundle cache or configured path), empty until it is there; ``tokenizer_key``
     names its content, so that workers load each content once. ``context_length``, ``max_input_length`` (of a prompt,
     both in tokens) and ``vocab_size`` are 0 when unknown. ``generates`` is False for a model that only embeds.
+    ``policy`` is the routing policy control was told for it, empty for none.
     """
 
     id: str
@@ -78,6 +94,7 @@ class ModelRecord(msgspec.Struct):
     eos_ids: list[int] = msgspec.field(default_factory=list)
     default_sampling: dict[str, float] = msgspec.field(default_factory=dict)
     created: int = 0
+    policy: str = ""
 
 
 class FleetSnapshot(msgspec.Struct):

@@ -21,12 +21,14 @@ from smg.engines.table import adapter
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.loads import LoadReport
 from smg.fleet.models import derive
+from smg.fleet.ranks import ranks_of
 from smg.fleet.records import (
     STATUS_CODES,
     STATUS_NAMES,
     WILDCARD,
     FleetSnapshot,
     ModelRecord,
+    RankRecord,
     Status,
     WorkerRecord,
 )
@@ -42,11 +44,13 @@ class Registry:
     """Workers and models. ``dirty`` is set when the published snapshot is behind; ``publish`` clears it.
 
     ``refused`` are URLs that an admin has removed. ``breakers`` are closed again for workers that come back.
+    ``dp_aware``: data-parallel ranks get slots of their own and are routed to one by one.
     """
 
-    def __init__(self, region: table.Region, breakers: CircuitBreakers | None = None) -> None:
+    def __init__(self, region: table.Region, breakers: CircuitBreakers | None = None, dp_aware: bool = False) -> None:
         self._region = region
         self._breakers = breakers
+        self._dp_aware = dp_aware
         self._infos: dict[str, EngineInfo] = {}
         self._loads: dict[str, LoadReport] = {}
         self.dirty = asyncio.Event()
@@ -102,12 +106,8 @@ class Registry:
                 found.spec, found.origin = spec, origin
                 self._configure(found)
             return found
-        slot = self._free_slot()
-        worker = WorkerRecord(id=str(ids.uuid7()), slot=slot, url=spec.url, origin=origin, spec=spec)
-        self._region.worker_reset(slot)
-        if self._region.index is not None:
-            self._region.index.admit(slot)
-        self._region.worker_set(slot, table.STATUS, STATUS_CODES["pending"])
+        worker = WorkerRecord(id=str(ids.uuid7()), slot=self._free_slot(), url=spec.url, origin=origin, spec=spec)
+        self._occupy(worker.slot, "pending")
         self._workers[worker.id] = worker
         self._configure(worker)
         return worker
@@ -134,9 +134,8 @@ class Registry:
         self._loads.pop(id, None)
         self._derive()
         self.publish()
-        if self._region.index is not None:
-            self._region.index.dismiss(worker.slot)
-        self._region.worker_reset(worker.slot)
+        for slot in worker.slots:
+            self._vacate(slot)
 
     def identify(
         self,
@@ -175,7 +174,20 @@ class Registry:
             log.log(level, "worker is %s", status, extra={"worker": worker.url, "reason": reason})
         worker.status = status
         worker.reason = reason
-        self._region.worker_set(worker.slot, table.STATUS, STATUS_CODES[status])
+        for slot in worker.slots:
+            self._region.worker_set(slot, table.STATUS, STATUS_CODES[status])
+        self.dirty.set()
+
+    def set_policy(self, model_id: str, policy: str) -> None:
+        """Route a model by ``policy`` from the next snapshot on; empty: as its workers' labels or the flags say.
+
+        Raises:
+            GatewayError: ``model_not_found``.
+        """
+        model = self._models.get(model_id)
+        if model is None:
+            raise GatewayError("model_not_found", f"the model '{model_id}' does not exist", param="model")
+        model.policy = policy
         self.dirty.set()
 
     def set_tokenizer(self, model_id: str, directory: str, key: str, error: str = "") -> None:
@@ -210,7 +222,7 @@ class Registry:
         index = self._region.index
         if index is None:
             return
-        slots = {worker.slot for worker in self._workers.values()}
+        slots = self._taken()
         for slot in range(self._region.workers):
             if slot in slots:
                 index.admit(slot)
@@ -235,14 +247,42 @@ class Registry:
             log.error(
                 "engines of this contract cannot be paired", extra={"worker": worker.url, "runtime": worker.runtime}
             )
+        self._set_ranks(worker)
         self._derive()
         self.dirty.set()
+
+    def _set_ranks(self, worker: WorkerRecord) -> None:
+        """Have a slot for each of the worker's data-parallel ranks, if they are routed to one by one."""
+        wanted = ranks_of(worker) if self._dp_aware else ()
+        if tuple(rank.number for rank in worker.ranks) == tuple(wanted):
+            return
+        for rank in worker.ranks:
+            self._vacate(rank.slot)
+        worker.ranks = []
+        for number in wanted:
+            slot = self._free_slot()
+            self._occupy(slot, worker.status)
+            worker.ranks.append(RankRecord(number, slot))
+
+    def _occupy(self, slot: int, status: Status) -> None:
+        self._region.worker_reset(slot)
+        if self._region.index is not None:
+            self._region.index.admit(slot)
+        self._region.worker_set(slot, table.STATUS, STATUS_CODES[status])
+
+    def _vacate(self, slot: int) -> None:
+        if self._region.index is not None:
+            self._region.index.dismiss(slot)
+        self._region.worker_reset(slot)
+
+    def _taken(self) -> set[int]:
+        return {slot for worker in self._workers.values() for slot in worker.slots}
 
     def _derive(self) -> None:
         self._models = {model.id: model for model in derive(self.workers, self._infos, self._models, clock.created)}
 
     def _free_slot(self) -> int:
-        taken = {worker.slot for worker in self._workers.values()}
+        taken = self._taken()
         slot = next((number for number in range(self._region.workers) if number not in taken), None)
         if slot is None:
             raise GatewayError("overloaded", f"all {self._region.workers} worker slots are taken")

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from smg.core.backends import EngineRequest, Source
 from smg.core.batch import TokenBatch
@@ -59,7 +60,7 @@ class Dispatcher:
 
     def _attempts(self, engine_request: EngineRequests) -> Callable[[Lease, int], Awaitable[Running]]:
         async def attempt(lease: Lease, number: int) -> Running:
-            return await self._attempt(lease, engine_request(number))
+            return await self._attempt(lease, _at_rank(engine_request(number), lease.rank))
 
         return attempt
 
@@ -102,3 +103,7 @@ class Dispatcher:
                     raise GatewayError("worker_failed", "the engine gave the request up", worker_fault=True)
             if not batches or any(batch.ids or batch.finish for batch in batches):
                 return seen
+
+
+def _at_rank(request: EngineRequest, rank: int | None) -> EngineRequest:
+    return request if rank is None else replace(request, dp_rank=rank)

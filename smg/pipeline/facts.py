@@ -11,13 +11,34 @@ from smg.routing.router import Lease
 from smg.telemetry.metrics import Metrics
 
 log = logging.getLogger("smg.pipeline")
+routed = logging.getLogger("smg.routing")
+
+
+def decision(lease: Lease) -> str:
+    """A routing decision in one line, as the header ``x-smg-routing-decision`` has it."""
+    return "; ".join(f"{name}={value}" for name, value in _fields(lease).items())
+
+
+def _fields(lease: Lease) -> dict[str, str | int]:
+    rank = {} if lease.rank is None else {"rank": lease.rank}
+    prefill = {} if lease.prefill is None else {"prefill": lease.prefill.worker.id}
+    matched = f"{lease.matched}/{lease.prompt}"
+    return {
+        "policy": lease.policy,
+        "reason": lease.reason,
+        "matched": matched,
+        "worker": lease.worker.id,
+        **rank,
+        **prefill,
+    }
 
 
 class Facts:
     """Counts one generation.
 
-    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``attempts``, ``warning``, ``invalid``, ``resumed`` and
-    ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill`` and ``prefill_reason`` tell of the other.
+    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``decision``, ``attempts``, ``warning``, ``invalid``,
+    ``resumed`` and ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill`` and ``prefill_reason`` tell
+    of the other.
     """
 
     def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
@@ -65,7 +86,13 @@ class Facts:
         notes.pop("warning", None)
         if lacks := lease.lacks | self._ignored:
             notes["warning"] = warning(lacks)
+        notes["decision"] = decision(lease)
         self._metrics.worker_selection_total.inc(lease.worker.id, self._model, lease.policy)
+        self._metrics.routing_decisions_total.inc(self._model, lease.policy, lease.reason)
+        if lease.prompt:
+            self._metrics.routing_matched_ratio.observe(lease.matched / lease.prompt, self._model, lease.policy)
+        if routed.isEnabledFor(logging.DEBUG):
+            routed.debug("routed", extra={"request": self._ctx.request_id, "model": self._model, **_fields(lease)})
 
     def retried(self, error: GatewayError, worker: str, attempt: int, wait: float) -> None:
         """An attempt failed on ``worker``; number ``attempt`` follows in ``wait`` seconds."""

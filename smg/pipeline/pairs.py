@@ -94,7 +94,7 @@ class PairOpener:
         why = handoff.relayable(request)
         leg = None
         if why is None:
-            relay = handoff.KvRelay(self._prefill.worker, self._services.rooms.turn())
+            relay = handoff.KvRelay(self._prefill.worker, self._services.rooms.turn(), self._prefill.rank)
             leg = relay.answer(await self._prefilled(relay.ask(request)))
             why = "no_params" if leg is None else None
         else:
@@ -129,7 +129,7 @@ class PairOpener:
         return returned
 
     async def _ask_prefill(self, request: EngineRequest) -> Source:
-        rank = handoff.own_rank(self._prefill.worker)
+        rank = handoff.own_rank(self._prefill.worker, self._prefill.rank)
         try:
             driver = self._services.drivers.grpc(self._prefill.worker)
             return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
@@ -140,7 +140,7 @@ class PairOpener:
 
     async def _ask_decode(self, request: EngineRequest) -> Source:
         """The client's wish for a rank concerns this engine, unless the worker stands for one."""
-        rank = handoff.own_rank(self._lease.worker)
+        rank = handoff.own_rank(self._lease.worker, self._lease.rank)
         driver = self._services.drivers.grpc(self._lease.worker)
         return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
 

@@ -38,6 +38,7 @@ class Plan(msgspec.Struct):
             tokens=len(ids),
             needs=needs.required(request, self.reading.output.constraint),
             wishes=needs.wished(request),
+            adapter=request.lora or "",
         )
 
     def engine_request(self, ctx: RequestContext, request: GenerationRequest, attempt: int) -> EngineRequest:

@@ -21,7 +21,7 @@ from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.handoff import Rooms
 from smg.routing.policies.base import Parts
-from smg.routing.policies.table import POLICIES
+from smg.routing.policies.per_model import PerModel
 from smg.routing.retry import RetryBudget
 from smg.telemetry.metrics import Metrics
 from smg.text.cache_metrics import CacheMetrics
@@ -122,16 +122,13 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     metrics = Metrics(region, process)
     if region.index is not None:
         region.index.join(process)
-    parts = Parts(settings.routing, region)
-    policy = POLICIES[settings.routing.policy](parts)
-    # Objects of their own, because some policies remember what they have seen of a model's workers.
-    legs = {leg: POLICIES[name](parts) for leg, name in leg_policies(settings).items()}
+    policy = PerModel(Parts(settings.routing, region), leg_policies(settings))
     services = Services(
         settings=settings,
         region=region,
         process=process,
         view=view,
-        router=FleetRouter(view, region, process, policy, legs, CircuitBreakers(region, settings.routing, metrics)),
+        router=FleetRouter(view, region, process, policy, CircuitBreakers(region, settings.routing, metrics)),
         admission=Admission(settings.admission, region, process, metrics),
         texts=TextRegistry(settings.model, settings.tokenizer_cache),
         drivers=DriverPool(

@@ -6,7 +6,6 @@ worker has still to compute: they count until it begins to answer.
 """
 
 import random
-from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -54,14 +53,12 @@ class FleetRouter:
         region: Region,
         process: int,
         policy: Policy,
-        legs: Mapping[str, Policy] | None = None,
         breakers: CircuitBreakers | None = None,
     ) -> None:
         self._fleet = fleet
         self._region = region
         self._process = process
         self._policy = policy
-        self._legs = legs or {}
         self._draw = random.Random()
         self.breakers = CircuitBreakers(region, RoutingSettings()) if breakers is None else breakers
         self._snapshot: FleetSnapshot | None = None
@@ -110,18 +107,28 @@ class FleetRouter:
         return lease
 
     def _take(self, query: Query, candidates: Candidates) -> Lease:
-        policy = self._legs.get(query.leg, self._policy)
-        choice = policy.choose(query, candidates)
-        worker = candidates[choice.position]
-        permit = self.breakers.enter(worker)
+        choice = self._policy.choose(query, candidates)
+        place = candidates[choice.position]
+        permit = self.breakers.enter(place.worker)
         if permit is None:
-            raise _NoPermit(worker.id)
-        tokens = max(query.tokens - choice.matched, 0)
-        self._region.inflight_add(self._process, worker.slot, 1, tokens)
-        lacks = needs.missing(worker, query.wishes)
-        return Lease(
-            worker, choice.reason, tokens, choice.matched, lacks, permit, learn=choice.learn, policy=policy.name
+            raise _NoPermit(place.id)
+        lease = Lease(
+            place.worker,
+            choice.reason,
+            tokens=max(query.tokens - choice.matched, 0),
+            matched=choice.matched,
+            lacks=needs.missing(place.worker, query.wishes),
+            permit=permit,
+            lesson=choice.lesson,
+            rank=place.rank,
+            slot=None if place.rank is None else place.slot,
+            policy=choice.policy or self._policy.name,
+            prompt=query.tokens,
         )
+        self._count(lease, 1, lease.tokens)
+        if lease.lesson is not None:
+            lease.lesson.assume()
+        return lease
 
     def available(self, query: Query) -> bool:
         """Tell whether ``select`` would find a worker."""
@@ -151,11 +158,11 @@ class FleetRouter:
             self.commit(lease.prefill)
         slot = lease.worker.slot
         self._region.worker_set(slot, LAST_OK, int(clock.monotonic() * 1000))
-        self._region.inflight_add(self._process, slot, 0, -lease.tokens)
+        self._count(lease, 0, -lease.tokens)
         lease.tokens = 0
-        if lease.learn is not None:
-            lease.learn()
-            lease.learn = None
+        if lease.lesson is not None:
+            lease.lesson.confirm()
+            lease.lesson = None
 
     def release(self, lease: Lease, outcome: Outcome) -> None:
         """See ``Router.release``. ``worker_failed`` makes control probe the worker at once."""
@@ -165,7 +172,11 @@ class FleetRouter:
         if lease.prefill is not None:
             self.release(lease.prefill, "ok" if outcome == "ok" else "cancelled")
         slot = lease.worker.slot
-        self._region.inflight_add(self._process, slot, -1, -lease.tokens)
+        self._count(lease, -1, -lease.tokens)
+        if lease.lesson is not None:
+            # It never began to answer: nothing shows that it holds the prompt.
+            lease.lesson.withdraw()
+            lease.lesson = None
         self.breakers.leave(lease.worker, lease.permit, outcome)
         if outcome == "worker_failed":
             self._region.worker_add(slot, FAILURES, 1)
@@ -179,6 +190,12 @@ class FleetRouter:
         if error.code == "no_available_workers":
             error.retry_after = self.patience(query) or error.retry_after
         return error
+
+    def _count(self, lease: Lease, requests: int, tokens: int) -> None:
+        """Count on the worker, and on the rank the request goes to."""
+        self._region.inflight_add(self._process, lease.worker.slot, requests, tokens)
+        if lease.slot is not None:
+            self._region.inflight_add(self._process, lease.slot, requests, tokens)
 
     def kinds(self) -> frozenset[BackendKind]:
         """The kinds of backend there are in the fleet."""
@@ -205,7 +222,8 @@ class FleetRouter:
         if found is None:
             names = {model.id, *model.aliases}
             workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
-            found = self._pools[model.id] = Pools(workers, self._region)
+            policy = model.policy or next((w.labels["policy"] for w in workers if w.labels.get("policy")), "")
+            found = self._pools[model.id] = Pools(workers, self._region, policy)
         return found
 
 

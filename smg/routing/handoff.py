@@ -65,23 +65,26 @@ def meeting(prefill: WorkerRecord, rooms: Rooms, encoders: Sequence[Bootstrap] =
     return Leg("prefill", room, encoders=tuple(encoders)), Leg("decode", room)
 
 
-def own_rank(worker: WorkerRecord) -> int | None:
-    """The data-parallel rank a worker stands for, None when it stands for all."""
+def own_rank(worker: WorkerRecord, chosen: int | None = None) -> int | None:
+    """The data-parallel rank to ask for: the one ``chosen``, else the one a worker stands for; None: any."""
+    if chosen is not None:
+        return chosen
     rank = worker.labels.get("dp_rank", "")
     return int(rank) if rank.isdecimal() else None
 
 
 class KvRelay:
-    """One request's way over two vLLM engines. ``turn`` spreads requests over the ranks of the prefill engine."""
+    """One request's way over two vLLM engines. ``turn`` spreads requests over the ranks of the prefill engine,
+    ``rank`` is the one that was chosen already."""
 
-    def __init__(self, prefill: WorkerRecord, turn: int) -> None:
+    def __init__(self, prefill: WorkerRecord, turn: int, rank: int | None = None) -> None:
         self._worker = prefill
         self._transfer = f"xfer-{ids.uuid7()}"
         connector = prefill.labels.get("kv_connector", "").casefold()
         self._mooncake = "mooncake" in connector
         self._nixl = "nixl" in connector
         self._ranks = _ranks(prefill)
-        self.rank = own_rank(prefill)
+        self.rank = own_rank(prefill, rank)
         if self.rank is None and self._mooncake and self._ranks > 1:
             # The decode engine has to be told which rank has the cache.
             self.rank = turn % self._ranks

@@ -42,17 +42,17 @@ class PartnerFailed(GatewayError):
 class Pools:
     """All workers of one model, by role. Made once per snapshot of the fleet."""
 
-    def __init__(self, workers: Sequence[WorkerRecord], region: Region) -> None:
+    def __init__(self, workers: Sequence[WorkerRecord], region: Region, policy: str = "") -> None:
         def of(role: Role) -> Candidates:
-            return Candidates([worker for worker in workers if worker.role == role], region)
+            return Candidates([worker for worker in workers if worker.role == role], region, policy)
 
         self.everyone = tuple(workers)
         self.regular, self.prefill, self.decode, self.encode = of("regular"), of("prefill"), of("decode"), of("encode")
         self._groups: dict[tuple[str, ...], list[str]] = {}
-        for worker in self.prefill.everyone:
+        for worker in self.prefill.workers:
             self._groups.setdefault(roles.facts(worker), []).append(worker.id)
         self._unfit: dict[tuple[str, ...], tuple[str, ...]] = {
-            facts: tuple(worker.id for worker in self.decode.everyone if not roles.fits(facts, roles.facts(worker)))
+            facts: tuple(worker.id for worker in self.decode.workers if not roles.fits(facts, roles.facts(worker)))
             for facts in self._groups
         }
 
@@ -67,7 +67,7 @@ class Pools:
         for facts, ids in self._groups.items():
             if not self.look_decode(query, facts):
                 alone += ids
-        return len(alone) < len(self.prefill.everyone) and look(self.prefill, query, alone)
+        return len(alone) < len(self.prefill.workers) and look(self.prefill, query, alone)
 
     def look_decode(self, query: Query, prefill: tuple[str, ...]) -> bool:
         """See which decode workers are ready and fit a prefill worker with these facts."""
@@ -86,26 +86,28 @@ class Pools:
 
 
 def look(candidates: Candidates, query: Query, without: Iterable[str] = ()) -> bool:
-    """See who is ready and has what ``query`` needs; those who have all it wishes too come first."""
-    skip = [*query.tried, *without]
-    if query.wishes and _look_in_tiers(candidates, [*skip, *candidates.lacking(query.needs | query.wishes)]):
-        return True
+    """See who is ready and has what ``query`` needs; those who have all it wishes, its rank included, come first."""
+    skip, rank = [*query.tried, *without], query.hints.dp_rank
+    if query.wishes or rank is not None:
+        wanting = [*skip, *candidates.lacking(query.needs | query.wishes)]
+        if _look_in_tiers(candidates, wanting, rank):
+            return True
     return _look_in_tiers(candidates, [*skip, *candidates.lacking(query.needs)])
 
 
-def _look_in_tiers(candidates: Candidates, without: Sequence[str]) -> bool:
+def _look_in_tiers(candidates: Candidates, without: Sequence[str], rank: int | None = None) -> bool:
     """See who is ready in the best tier that has room; when all are full, in the best that has anybody."""
     tiers = candidates.tiers
     if len(tiers.others) <= 1:
-        return candidates.look(without)
+        return candidates.look(without, rank)
     full: list[Sequence[str]] = []
     for others in tiers.others:
         skipped = [*without, *others]
-        if candidates.look(skipped):
+        if candidates.look(skipped, rank):
             if not tiers.full(candidates, candidates.loads()):
                 return True
             full.append(skipped)
-    return bool(full) and candidates.look(full[0])
+    return bool(full) and candidates.look(full[0], rank)
 
 
 def for_leg(query: Query, leg: Role) -> Query:
@@ -119,7 +121,7 @@ def for_leg(query: Query, leg: Role) -> Query:
 def aimed(query: Query, candidates: Candidates) -> Query:
     """``query`` for one worker of a pair: a worker that the client has named counts where it is one of these."""
     target = query.hints.target_worker
-    if target is None or any(target in (worker.id, worker.url) for worker in candidates.everyone):
+    if target is None or any(target in (worker.id, worker.url) for worker in candidates.workers):
         return query
     return replace(query, hints=replace(query.hints, target_worker=None))
 

@@ -1,6 +1,6 @@
 """The Router interface: reserve on select, one lease per attempt (spec routing 10.3)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -26,15 +26,28 @@ class Query(msgspec.Struct, frozen=True):
     tokens: int = 0  # expected work, for load accounting
     needs: frozenset[str] = frozenset()
     wishes: frozenset[str] = frozenset()
+    adapter: str = ""  # LoRA adapter: its KV blocks are not those of the base model
+
+
+class Lesson(Protocol):
+    """What a policy learns from a request: assumed when it is sent, then confirmed or withdrawn, once."""
+
+    def assume(self) -> None: ...
+
+    def confirm(self) -> None: ...
+
+    def withdraw(self) -> None: ...
 
 
 class Lease(msgspec.Struct):
     """A selected worker whose in-flight count is already raised.
 
-    ``tokens`` are the prompt tokens it has still to compute, ``matched`` those it is expected to hold. ``learn`` is
-    what the policy wants to be called on commit; ``lacks`` are the query's wishes that this worker cannot fulfil.
-    ``permit`` is what its circuit breaker gave. ``prefill`` is the lease of the worker that computes the prompt, when
-    another one than this does; ``policy`` is who chose.
+    ``tokens`` are the prompt tokens it has still to compute, ``matched`` those it is expected to hold. ``lesson`` is
+    what the policy can learn from the request, None once that is settled; ``lacks`` are the query's wishes that this
+    worker cannot fulfil. ``rank`` is the data-parallel rank to ask for (None: the engine's choice), ``slot`` where the
+    request is counted besides the worker itself. ``policy`` chose, ``prompt`` is the length of the query's prompt in
+    tokens. ``permit`` is what its circuit breaker gave. ``prefill`` is the lease of the worker that computes the
+    prompt, when another one than this does.
     """
 
     worker: WorkerRecord
@@ -44,9 +57,12 @@ class Lease(msgspec.Struct):
     lacks: frozenset[str] = frozenset()
     permit: int = 0
     done: bool = False
-    learn: Callable[[], object] | None = None
     prefill: "Lease | None" = None
+    lesson: Lesson | None = None
+    rank: int | None = None
+    slot: int | None = None
     policy: str = ""
+    prompt: int = 0
 
 
 class Router(Protocol):

@@ -5,11 +5,19 @@ can take the request, or all of them are full. Without priorities and costs ther
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from smg.fleet.records import WorkerRecord
 
 # Label that tells how many requests a worker runs at a time (spec routing 4.1).
 _CAPACITY = "max_running_requests"
+
+
+class Placed(Protocol):
+    """A worker, or a rank of it."""
+
+    @property
+    def id(self) -> str: ...
 
 
 class Tiers:
@@ -22,9 +30,9 @@ class Tiers:
         ]
         self._capacity = {worker.id: capacity(worker) for worker in workers}
 
-    def full(self, workers: Sequence[WorkerRecord], loads: Sequence[int]) -> bool:
-        """Whether all of ``workers``, with so many requests in flight each, run as many as they can."""
-        return all(0 < self._capacity[worker.id] <= load for worker, load in zip(workers, loads, strict=True))
+    def full(self, places: Sequence[Placed], loads: Sequence[int]) -> bool:
+        """Whether all of ``places``, with so many requests in flight each, run as many as they can."""
+        return all(0 < self._capacity[place.id] <= load for place, load in zip(places, loads, strict=True))
 
 
 def capacity(worker: WorkerRecord) -> int:

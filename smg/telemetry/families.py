@@ -26,6 +26,7 @@ DURATION_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 45.0, 60.0, 90.0, 120.0),
     *(180.0, 240.0, 300.0, 480.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0, 5400.0, 7200.0),
 )
+RATIO_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 LAG_BUCKETS = (0.0, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
@@ -119,7 +120,7 @@ class Gauge(_Scalar):
 
 
 class Histogram(Family):
-    """Durations in seconds. One counting cell per bucket that was ever hit, and their sum in microseconds.
+    """Seconds, or parts of 1. One counting cell per bucket that was ever hit, and their sum in millionths.
 
     Buckets do not overlap here; ``page.py`` adds them up to Prometheus' cumulative ones, so that one observation is
     two atomic adds, not one per bucket. The label ``le`` of a cell is the bucket's number.

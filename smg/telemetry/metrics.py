@@ -1,7 +1,7 @@
 """All metric families of the gateway (spec api-and-ops 6.1). Adding one is one line here."""
 
 from smg.telemetry.cells import Cells
-from smg.telemetry.families import LAG_BUCKETS, Counter, Family, Gauge, Histogram
+from smg.telemetry.families import LAG_BUCKETS, RATIO_BUCKETS, Counter, Family, Gauge, Histogram
 
 
 class Metrics:
@@ -53,6 +53,15 @@ class Metrics:
         self.worker_selection_total = counter(
             "worker_selection_total", "Times a worker was chosen.", "worker", "model", "policy"
         )
+        self.routing_decisions_total = counter(
+            "routing_decisions_total", "Times a policy chose, and why.", "model", "policy", "reason"
+        )
+        self.routing_matched_ratio = Histogram(
+            *(cells, process, "routing_matched_ratio"),
+            "Part of the prompt that the chosen worker was expected to hold.",
+            ("model", "policy"),
+            RATIO_BUCKETS,
+        )
         self.worker_retries_total = counter(
             "worker_retries_total", "Attempts after the first of a request.", "endpoint", "reason"
         )
@@ -89,6 +98,27 @@ class Metrics:
         )
         self.worker_cb_transitions_total = counter(
             "worker_cb_transitions_total", "Changes of a worker's circuit breaker.", "worker", "from", "to"
+        )
+        self.kv_event_state = gauge(
+            "kv_event_state", "KV events of a rank: 0 none, 1 syncing, 2 live, 3 resync.", "worker", "rank"
+        )
+        self.kv_event_blocks = gauge("kv_event_blocks", "Blocks an engine has told it holds.", "worker", "rank")
+        self.kv_event_lag_seconds = histogram(
+            "kv_event_lag_seconds", "Age of a batch of KV events when it is applied.", "worker"
+        )
+        self.kv_events_total = counter("kv_events_total", "KV events applied.", "worker", "rank")
+        self.kv_event_gaps_total = counter("kv_event_gaps_total", "Batches that were missed.", "worker", "rank")
+        self.kv_event_resyncs_total = counter(
+            "kv_event_resyncs_total", "Times all blocks of a rank were dropped.", "worker", "rank"
+        )
+        self.kv_event_orphans_total = counter(
+            "kv_event_orphans_total", "Chains that came before their parent.", "worker", "rank"
+        )
+        self.kv_event_refused_total = counter(
+            "kv_event_refused_total", "Chains whose block size is not that of their rank.", "worker", "rank"
+        )
+        self.kv_event_subscription_failures_total = counter(
+            "kv_event_subscription_failures_total", "Streams of KV events that ended.", "worker", "reason"
         )
         self.admission_wait_seconds = histogram(
             "admission_wait_seconds", "Time in the queue before admission, of those that had to wait."

@@ -27,7 +27,27 @@ class WorkerSample(msgspec.Struct, frozen=True):
     failures: int = 0
 
 
-def render(metrics: Metrics, workers: Sequence[WorkerSample] = (), inflight: int = 0, waiting: int = 0) -> bytes:
+class IndexSample(msgspec.Struct, frozen=True):
+    """The shared prefix index: entries, places for them, bytes in use; prompts learnt and evicted since the start.
+
+    ``resets`` counts parts that were emptied because a process died while it wrote them.
+    """
+
+    entries: int
+    places: int
+    bytes: int
+    learnt: int
+    evicted: int
+    resets: int
+
+
+def render(
+    metrics: Metrics,
+    workers: Sequence[WorkerSample] = (),
+    inflight: int = 0,
+    waiting: int = 0,
+    index: IndexSample | None = None,
+) -> bytes:
     """Render the page. Whichever process renders it, the page is the same.
 
     Args:
@@ -35,15 +55,24 @@ def render(metrics: Metrics, workers: Sequence[WorkerSample] = (), inflight: int
         workers: all registered workers. Series about any other worker are left out.
         inflight: admitted generations of all processes.
         waiting: generations of all processes that wait for admission.
+        index: the prefix index, if there is one.
     """
-    page: bytes = generate_latest(_Collector(metrics, workers, inflight, waiting))
+    page: bytes = generate_latest(_Collector(metrics, workers, inflight, waiting, index))
     return page
 
 
 class _Collector:
     """The one method that prometheus_client's writer asks of a registry."""
 
-    def __init__(self, metrics: Metrics, workers: Sequence[WorkerSample], inflight: int, waiting: int) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        workers: Sequence[WorkerSample],
+        inflight: int,
+        waiting: int,
+        index: IndexSample | None,
+    ) -> None:
+        self._index = index
         self._metrics = metrics
         self._workers = workers
         self._inflight = inflight
@@ -60,6 +89,8 @@ class _Collector:
         yield GaugeMetricFamily(f"{PREFIX}requests_inflight", "Admitted generations in flight.", self._inflight)
         yield GaugeMetricFamily(f"{PREFIX}admission_queue_depth", "Generations that wait for admission.", self._waiting)
         yield from self._of_workers()
+        if self._index is not None:
+            yield from _of_index(self._index)
 
     def _of_workers(self) -> Iterator[Any]:
         active = GaugeMetricFamily(
@@ -78,6 +109,21 @@ class _Collector:
             breaker.add_metric([sample.worker], sample.breaker)
             failures.add_metric([sample.worker], sample.failures)
         yield from (active, health, breaker, failures)
+
+
+def _of_index(index: IndexSample) -> Iterator[Any]:
+    for name, text, value in (
+        ("entries", "Prefixes in the index.", index.entries),
+        ("places", "Prefixes there is memory for at the moment.", index.places),
+        ("bytes", "Memory of the index's entries.", index.bytes),
+    ):
+        yield GaugeMetricFamily(f"{PREFIX}prefix_index_{name}", text, value)
+    for name, text, value in (
+        ("learnt_prompts", "Prompts entered or seen again.", index.learnt),
+        ("evicted_prompts", "Of these, the oldest whose prefixes have given way to others.", index.evicted),
+        ("resets", "Parts emptied because a process died while it wrote them.", index.resets),
+    ):
+        yield CounterMetricFamily(f"{PREFIX}prefix_index_{name}", text, value)
 
 
 def _family(family: Family, samples: dict[str, dict[tuple[str, ...], int]], known: set[str]) -> Any:

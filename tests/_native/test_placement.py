@@ -8,7 +8,7 @@ from smg._native.event_blocks import EventBlocks
 from smg._native.placement import LOAD, PREFIX, SPREAD, Placement
 from smg._native.prefix_index import PrefixIndex
 from smg._native.prefix_keys import PrefixKeys
-from smg._native.region import STATUS, Region
+from smg._native.region import QUEUED_TOKENS, STATUS, USAGE, Region
 
 READY = 2
 SLOTS = 6
@@ -62,8 +62,9 @@ class TestSurvey:
     def test_no_workers_at_all(self, region):
         placement = Placement(region, [])
         assert (len(placement), placement.survey()) == (0, 0)
-        with pytest.raises(ValueError, match="no worker is ready"):
-            placement.cheapest(1, 1, 0, 1, 1)
+        for choose in (lambda: placement.cheapest(1, 1, 0, 1, 1), lambda: placement.quickest(1, 1), placement.idlest):
+            with pytest.raises(ValueError, match="no worker is ready"):
+                choose()
 
 
 class TestMatch:
@@ -141,8 +142,7 @@ def test_the_cheapest_worker_is_the_one_plain_python_finds(loads, blocks, thresh
     length = blocks * 16
     position, why = placement.cheapest(length, 64.0, threshold, 20, 1.5, start, scale)
 
-    least, most = min(load[0] for load in loads), max(load[0] for load in loads)
-    spread = most - least > 20 and most > 1.5 * least
+    least = min(load[0] for load in loads)
 
     def price(at: int) -> tuple[float, int]:
         requests, tokens, held = loads[at]
@@ -150,11 +150,92 @@ def test_the_cheapest_worker_is_the_one_plain_python_finds(loads, blocks, thresh
         saved = hit * scale if hit > threshold * length else 0
         return tokens + 64 * requests - saved, (at - start) % count
 
-    among = [at for at in range(count) if not spread or loads[at][0] == least]
-    assert position == min(among, key=price)
+    near = [at for at in range(count) if not (loads[at][0] - least > 20 and loads[at][0] > 1.5 * least)]
+    assert position == min(near, key=price)
     hit = min(loads[position][2], blocks) * 16
+    spread = position != min(range(count), key=price)
     assert why == (SPREAD if spread else PREFIX if hit > threshold * length else LOAD)
     region.close()
+
+
+def filled(region: Region, *usage: float) -> Placement:
+    for slot, part in enumerate(usage):
+        region.worker_set(slot, USAGE, round(part * 1_000_000))
+    placement = Placement(region, range(len(usage)))
+    placement.survey()
+    return placement
+
+
+class TestFullCaches:
+    def test_above_the_ceiling_nobody_is_sent_anything(self, region):
+        placement = filled(region, 0.97, 0.5, 0.96)
+        assert placement.avoid_full(1.0, 0.95) == 2
+        assert placement.cheapest(16, 64.0, 0.3, 64, 1.5) == (1, SPREAD)
+
+    def test_far_above_the_emptiest_neither(self, region):
+        placement = filled(region, 0.9, 0.5, 0.6)
+        assert placement.avoid_full(0.3, 1.0) == 1
+        assert placement.cheapest(16, 64.0, 0.3, 64, 1.5)[0] == 1
+
+    def test_when_all_are_full_none_is_avoided(self, region):
+        placement = filled(region, 0.97, 0.98)
+        assert placement.avoid_full(1.0, 0.95) == 0
+        assert placement.cheapest(16, 64.0, 0.3, 64, 1.5) == (0, LOAD)
+
+    def test_whoever_reports_nothing_is_not_full_and_no_measure(self, region):
+        placement = filled(region, 0.0, 0.9, 0.8)
+        assert placement.avoid_full(0.5, 1.0) == 0
+
+    def test_when_the_others_are_overloaded_the_cheapest_of_all_has_it(self, region):
+        region.inflight_add(1, 1, 99, 0)
+        placement = filled(region, 0.97, 0.5)
+        assert placement.avoid_full(1.0, 0.95) == 1
+        assert placement.cheapest(16, 64.0, 0.3, 64, 1.5)[0] == 0
+
+    def test_the_next_survey_forgets(self, region):
+        placement = filled(region, 0.97, 0.5)
+        placement.avoid_full(1.0, 0.95)
+        placement.survey()
+        assert placement.cheapest(16, 64.0, 0.3, 64, 1.5) == (0, LOAD)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    loads=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 500), st.integers(0, 500), st.integers(0, 1_100_000)),
+        min_size=1,
+        max_size=SLOTS,
+    ),
+    start=st.integers(0, 20),
+)
+def test_the_quickest_and_the_idlest_are_those_plain_python_finds(loads, start):
+    region = Region.create(processes=2, workers=SLOTS, series=8, snapshot_bytes=64)
+    count = len(loads)
+    for slot, (requests, tokens, queued, usage) in enumerate(loads):
+        region.worker_set(slot, STATUS, READY)
+        region.inflight_add(1, slot, requests, tokens)
+        region.worker_set(slot, QUEUED_TOKENS, queued)
+        region.worker_set(slot, USAGE, usage)
+    placement = Placement(region, range(count))
+    placement.survey()
+
+    def wait(at: int) -> tuple[float, int, int]:
+        requests, tokens, queued, usage = loads[at]
+        part = min(usage / 1e6, 0.999)
+        return (queued + tokens) / 2000 + 0.15 * part / (1 - part), requests, (at - start) % count
+
+    assert placement.quickest(2000, 0.15, start) == min(range(count), key=wait)
+    assert placement.idlest(start) == min(range(count), key=lambda at: (loads[at][0], (at - start) % count))
+    assert placement.total() == sum(load[0] for load in loads)
+    assert [placement.load(at) for at in range(count)] == [load[0] for load in loads]
+    region.close()
+
+
+def test_a_number_is_found_again_at_its_position(region):
+    region.worker_set(3, STATUS, 1)
+    placement = Placement(region, [5, 3, 1, 0])
+    placement.survey([2])
+    assert [placement.position(number) for number in range(-1, 5)] == [-1, 0, -1, -1, 1, -1]
 
 
 def test_what_does_not_exist_is_refused(region):
@@ -165,7 +246,7 @@ def test_what_does_not_exist_is_refused(region):
         with pytest.raises(IndexError):
             placement.survey(skip)
     placement.survey([0])
-    for call in (placement.number, placement.matched):
+    for call in (placement.number, placement.matched, placement.load):
         for position in (-1, SLOTS - 1):
             with pytest.raises(IndexError):
                 call(position)

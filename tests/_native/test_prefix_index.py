@@ -127,8 +127,8 @@ class Agreement(RuleBasedStateMachine):
             assert self.blocks[slot].lost == 0
 
 
-TestAgreement = Agreement.TestCase
-TestAgreement.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestOverlapExactFuzz = Agreement.TestCase
+TestOverlapExactFuzz.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture
@@ -136,6 +136,31 @@ def index():
     made = PrefixIndex.create(BYTES, processes=4, slots=256)
     yield made
     made.close()
+
+
+class TestWithdraw:
+    def test_from_a_depth_on_the_worker_holds_nothing_more_and_others_all(self, index):
+        keys = keys_of(list(range(20)))
+        for slot in (0, 1):
+            index.insert(keys, index.admit(slot))
+        index.withdraw(keys, index.ticket(0), 4)
+        assert planes(index, keys, [0, 1]) == [(4, 0), (10, 0)]
+        index.insert(keys, index.ticket(0))
+        assert planes(index, keys, [0]) == [(10, 0)]
+
+    def test_a_former_worker_takes_nothing_from_its_successor(self, index):
+        keys, ticket = keys_of([1] * 8), index.admit(0)
+        index.dismiss(0)
+        index.insert(keys, index.admit(0))
+        index.withdraw(keys, ticket, 0)
+        assert planes(index, keys, [0]) == [(4, 0)]
+
+    def test_depths_beyond_the_prompt_take_nothing(self, index):
+        keys = keys_of([1] * 8)
+        index.insert(keys, index.admit(0))
+        index.withdraw(keys, index.ticket(0), 9)
+        index.withdraw(keys, 0, 0)
+        assert planes(index, keys, [0]) == [(4, 0)]
 
 
 class TestSeveralHolders:

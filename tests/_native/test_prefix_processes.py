@@ -1,4 +1,4 @@
-"""The prefix index under several processes at once, some of which are killed at any moment (spec routing 10.3, 7)."""
+"""The prefix index under several processes at once (spec routing 10.3, 7). See also ``test_prefix_kills``."""
 
 import os
 import random
@@ -11,32 +11,13 @@ import pytest
 from smg._native.event_blocks import EventBlocks
 from smg._native.prefix_index import PrefixIndex
 from smg._native.prefix_keys import PrefixKeys
+from tests._native.forks import all_of, kill_all, planes, settle, start
 from tests._native.prefix_model import Model
 
 BLOCK = 2
 WRITERS = 4
 CONTROL = 0
 SLOTS = 64
-FAMILIES = 10
-ENTRIES = 10_000
-
-
-def start(body: Callable[[], None]) -> int:
-    """Run ``body`` in a forked process; one that raises ends with status 1."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            body()
-            code = 0
-        finally:
-            os._exit(code)
-    return pid
-
-
-def all_of(*bodies: Callable[[], None]) -> None:
-    pids = [start(body) for body in bodies]
-    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * len(pids)
 
 
 def random_prompt(draw: random.Random) -> list[int]:
@@ -45,16 +26,6 @@ def random_prompt(draw: random.Random) -> list[int]:
 
 def keys_of(prompt: list[int]) -> PrefixKeys:
     return PrefixKeys.of_tokens(prompt, BLOCK)
-
-
-def planes(index: PrefixIndex, keys: PrefixKeys, slots: range | list[int]) -> list[tuple[int, int]]:
-    """(approximate, exact) depth of each slot."""
-    return list(zip(index.depth(keys, slots, 0), index.depth(keys, slots, 1), strict=True))
-
-
-def settle(index: PrefixIndex) -> None:
-    while index.flush():
-        os.sched_yield()
 
 
 @pytest.fixture
@@ -157,157 +128,6 @@ def test_readers_see_what_is_there_while_others_write_and_the_table_grows(index)
         assert planes(index, keys, [3, 7]) == [(11, 0), (0, 0)]
 
 
-class Crashes:
-    """Four writers and control on an index of 10,000 entries, killed at random.
-
-    The naive replay is a rule every process keeps: a worker of generation g only ever gets prompts of family g mod 10.
-    A worker that shows a prefix of another family holds what nobody gave it. Prompts are the 10,000 numbers of four
-    digits, a block per digit, the family first: 11,110 prefixes, more than fit, so entries are evicted all the time.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.draw = random.Random(seed)
-        self.index = PrefixIndex.create(32 * ENTRIES + 4096, processes=WRITERS + 1, slots=SLOTS)
-        for slot in range(SLOTS):
-            self.index.admit(slot)
-        self.pids: dict[int, int] = {}
-        self.kills = 0
-
-    @staticmethod
-    def prompt(number: int) -> PrefixKeys:
-        digits = [number // 1000, number // 100 % 10, number // 10 % 10, number % 10]
-        return PrefixKeys.of_tokens([digit for digit in digits for _ in range(BLOCK)], BLOCK)
-
-    @staticmethod
-    def family(ticket: int) -> int:
-        return (ticket >> 32) % FAMILIES
-
-    def phantoms(self, number: int) -> list[int]:
-        """Slots that hold any beginning of the prompt against the rule."""
-        before = [self.index.ticket(slot) for slot in range(SLOTS)]
-        depths = planes(self.index, self.prompt(number), range(SLOTS))
-        return [
-            slot
-            for slot, (approximate, exact) in enumerate(depths)
-            if (approximate or exact)
-            and self.index.ticket(slot) == before[slot]
-            and self.family(before[slot]) != number // 1000
-        ]
-
-    def write(self, process: int, seed: int) -> None:
-        """Body of a writer: store, look for phantoms, expire; for ever."""
-        self.index.join(process)
-        draw = random.Random(seed)
-        while True:
-            ticket = self.index.ticket(draw.randrange(SLOTS))
-            if ticket:
-                self.index.insert(self.prompt(self.family(ticket) * 1000 + draw.randrange(1000)), ticket)
-            if draw.random() < 0.05 and self.phantoms(draw.randrange(10_000)):
-                os._exit(3)
-
-    def rule(self, seed: int) -> None:
-        """Body of control: replace workers, tell of blocks and take them back; for ever."""
-        self.index.join(CONTROL)
-        draw = random.Random(seed)
-        blocks: dict[int, EventBlocks] = {}
-        for slot in range(SLOTS):
-            # An heir knows nothing of what its predecessor told.
-            self.index.admit(slot)
-            self.index.renew(slot)
-        while True:
-            slot = draw.randrange(SLOTS)
-            if draw.random() < 0.2:
-                blocks.pop(slot, None)
-                self.index.dismiss(slot)
-                self.index.admit(slot)
-            if slot not in blocks:
-                blocks[slot] = EventBlocks(self.index, slot, BLOCK)
-            number = self.family(self.index.ticket(slot)) * 1000 + draw.randrange(1000)
-            names = [number // 10**power * 10 + power for power in (3, 2, 1, 0)]
-            digits = [int(digit) for digit in f"{number:04}" for _ in range(BLOCK)]
-            if draw.random() < 0.6:
-                blocks[slot].store(names, digits)
-            else:
-                blocks[slot].remove(names[draw.randrange(4) :])
-
-    def launch(self, process: int) -> None:
-        seed = self.draw.randrange(1 << 30)
-        body = self.rule if process == CONTROL else lambda seed: self.write(process, seed)
-        self.pids[process] = start(lambda: body(seed))
-
-    def kill(self, process: int) -> None:
-        os.kill(self.pids[process], signal.SIGKILL)
-        assert os.waitpid(self.pids[process], 0)[1] == signal.SIGKILL, "a process found a phantom"
-        self.kills += 1
-        # The supervisor helps; without it the others notice that the pid is gone.
-        if self.draw.random() < 0.5:
-            self.index.clear_process(process)
-
-    def run(self, seconds: float) -> None:
-        everybody = range(WRITERS + 1)
-        for process in everybody:
-            self.launch(process)
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            time.sleep(self.draw.random() * 0.02)
-            victim = self.draw.choice(everybody)
-            self.kill(victim)
-            self.launch(victim)
-            for number in self.draw.sample(range(10_000), 20):
-                assert self.phantoms(number) == []
-        for process in everybody:
-            self.kill(process)
-
-    def check(self) -> None:
-        """No phantom is left, no part of the table is stuck, and all of it works."""
-        for number in range(10_000):
-            assert self.phantoms(number) == []
-        self.index.join(CONTROL)
-        for slot in range(SLOTS):
-            self.index.dismiss(slot)
-            assert planes(self.index, self.prompt(0), [slot]) == [(0, 0)]
-            assert self.index.admit(slot)
-        assert self.index.sweep()
-        model = Model()
-        for number in self.draw.sample(range(10_000), 1500):
-            slot = number % SLOTS
-            keys = self.prompt(number)
-            assert self.index.insert(keys, self.index.ticket(slot)) == keys.count
-            model.insert(keys, str(slot), self.index.tick)
-        settle(self.index)
-        model.evict(self.index.floor)
-        for number in range(10_000):
-            keys = self.prompt(number)
-            wanted = [(model.depth(keys, str(slot), 0), 0) for slot in range(SLOTS)]
-            assert planes(self.index, keys, range(SLOTS)) == wanted
-
-    def close(self) -> None:
-        for pid in self.pids.values():
-            try:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-            except (ProcessLookupError, ChildProcessError):
-                continue
-        self.index.close()
-
-
-@pytest.mark.parametrize(
-    "seconds",
-    [
-        pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
-        pytest.param(600, marks=[pytest.mark.full, pytest.mark.timeout(1200)]),
-    ],
-)
-def test_killed_writers_leave_no_phantom_holder(seconds):
-    crashes = Crashes(seed=seconds)
-    try:
-        crashes.run(seconds)
-        assert crashes.kills > seconds
-        crashes.check()
-    finally:
-        crashes.close()
-
-
 def test_a_lock_of_a_dead_process_is_taken_over_by_whoever_meets_it(index):
     """Kill writers until parts of the table were emptied for it: others then go on by themselves."""
     until = time.monotonic() + 20
@@ -361,11 +181,7 @@ def test_nobody_waits_for_a_stopped_process(index):
             index.insert(each, index.ticket(1))
             assert planes(index, each, [1]) == [(16, 0)]
     finally:
-        try:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
+        kill_all([pid])
 
 
 def test_a_column_is_not_given_out_again_while_somebody_may_write_it(index):
@@ -396,5 +212,4 @@ def test_a_column_is_not_given_out_again_while_somebody_may_write_it(index):
             time.sleep(0.001)
             assert planes(index, keys, [0]) == [(0, 0)]
     finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        kill_all([pid])

@@ -98,6 +98,22 @@ class TestAnswers:
                     response, _ = await post(http, url, stream=stream)
                     assert response.headers.get("x-smg-worker") == expected
 
+    async def test_a_routing_decision_is_told_only_where_the_operator_wants_it(self, http):
+        named = Settings(routing=SETTINGS.routing, telemetry=TelemetrySettings(routing_decision_header=True))
+        for settings, told in ((SETTINGS, False), (named, True)):
+            async with serving(world({"w1": [ANSWER]}, settings).services) as url:
+                for stream in (False, True):
+                    response, _ = await post(http, url, stream=stream)
+                    decision = response.headers.get("x-smg-routing-decision")
+                    if not told:
+                        assert decision is None
+                        continue
+                    fields = dict(part.split("=") for part in decision.split("; "))
+                    assert list(fields) == ["policy", "reason", "matched", "worker"]
+                    assert (fields["policy"], fields["worker"]) == ("round_robin", "w1")
+                    matched, total = map(int, fields["matched"].split("/"))
+                    assert matched == 0 < total
+
 
 class TestErrors:
     @pytest.mark.parametrize("stream", [False, True])

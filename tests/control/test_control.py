@@ -244,6 +244,11 @@ class TestAdminSocket:
             # Nothing has been polled yet.
             assert load["load"] == -1
             assert "details" not in load
+            await client.call("set_policy", model="mock-model", policy="least_load")
+            await until(lambda: view.snapshot().models[0].policy == "least_load")
+            with pytest.raises(GatewayError) as caught:
+                await client.call("set_policy", model="mock-model", policy="fastest")
+            assert caught.value.code == "invalid_value"
             with pytest.raises(GatewayError) as caught:
                 await client.call("dance")
             assert caught.value.code == "not_found"

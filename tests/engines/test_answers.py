@@ -189,7 +189,7 @@ class TestFeatures:
     def test_an_embedding_model_keeps_what_is_not_generation(self):
         contract = adapter("sglang").capabilities
         found = offered(contract, EngineInfo("m", is_generation=False))
-        assert found == {"embed", "loads", "tokenizer_bundle", "flush_cache", "profile"}
+        assert found == {"embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events"}
         assert offered(contract, EngineInfo("m")) == contract
 
 

@@ -6,13 +6,15 @@ import grpc
 import pytest
 
 from smg._native.region import FAILURES, PROCESSED
+from smg.config.settings import RoutingSettings
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import Fault, Script
 from smg.engines.media import MediaItem, MediaTensor
 from smg.pipeline.encode_jobs import EncodeJobs
 from smg.routing.fleet_router import FleetRouter
-from smg.routing.policies.consistent_hashing import ConsistentHashing
+from smg.routing.policies.base import Parts
+from smg.routing.policies.per_model import PerModel
 from smg.routing.router import Query
 from tests.pairs.pools import eventually, pairs
 from tests.routing.fleets import PROCESS
@@ -28,8 +30,8 @@ def item(number: int) -> MediaItem:
 class Jobs:
     def __init__(self, place):
         region = place.fleet.region
-        legs = {"encode": ConsistentHashing()}
-        place.services.router = FleetRouter(place.fleet, region, PROCESS, place.services.router._policy, legs)
+        policy = PerModel(Parts(RoutingSettings(), region), {"encode": "consistent_hashing"})
+        place.services.router = FleetRouter(place.fleet, region, PROCESS, policy)
         self.ctx = RequestContext("r")
         self.failures = []
         self.jobs = EncodeJobs(place.services, self.ctx, self.failures.append)

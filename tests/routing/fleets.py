@@ -9,8 +9,8 @@ PROCESS = 1
 class FakeFleet:
     """Workers by model, each in a slot of ``region``; ``set`` moves a worker to another status."""
 
-    def __init__(self, models: dict[str, list[str]], **fields: object) -> None:
-        self.region = Region.create(processes=3, workers=64, series=512, snapshot_bytes=1 << 16)
+    def __init__(self, models: dict[str, list[str]], processes: int = 3, slots: int = 64, **fields: object) -> None:
+        self.region = Region.create(processes=processes, workers=slots, series=512, snapshot_bytes=1 << 16)
         names = sorted({worker for workers in models.values() for worker in workers})
         self.workers = {
             name: WorkerRecord(

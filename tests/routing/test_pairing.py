@@ -14,7 +14,7 @@ from smg.pipeline.services import leg_policies
 from smg.routing.fleet_router import FleetRouter, outcome_of
 from smg.routing.pairing import PartnerFailed
 from smg.routing.policies.base import Parts
-from smg.routing.policies.table import POLICIES
+from smg.routing.policies.per_model import PerModel
 from smg.routing.router import Query
 from tests.routing.fleets import PROCESS, FakeFleet
 
@@ -33,9 +33,8 @@ def fleet_of(*names: str, runtime: str = "sglang", **labels: dict[str, str]) -> 
 
 
 def router_of(fleet: FakeFleet, policy: str = "round_robin", **legs: str) -> FleetRouter:
-    parts = Parts(RoutingSettings(), fleet.region)
-    chosen = {leg: POLICIES[name](parts) for leg, name in legs.items()}
-    return FleetRouter(fleet, fleet.region, PROCESS, POLICIES[policy](parts), chosen)
+    parts = Parts(RoutingSettings(policy=policy), fleet.region)
+    return FleetRouter(fleet, fleet.region, PROCESS, PerModel(parts, legs))
 
 
 def refused(fleet: FakeFleet, **query) -> GatewayError:

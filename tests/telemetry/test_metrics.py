@@ -11,7 +11,7 @@ from smg.telemetry.cells import LocalCells
 from smg.telemetry.families import LABEL_VALUES, MAX_KEY, Histogram, series_key, split_key
 from smg.telemetry.lag import LagSampler
 from smg.telemetry.metrics import Metrics
-from smg.telemetry.page import WorkerSample, render
+from smg.telemetry.page import IndexSample, WorkerSample, render
 
 
 @pytest.fixture
@@ -155,7 +155,30 @@ def test_every_family_has_the_prefix_a_help_text_and_the_right_suffix():
         assert family.name.startswith("smg_")
         assert family.text.endswith(".")
         assert (family.kind == "counter") == family.name.endswith("_total")
-        assert (family.kind == "histogram") == family.name.endswith("_seconds")
+        assert (family.kind == "histogram") == family.name.endswith(("_seconds", "_ratio"))
+
+
+def test_RO_06_the_index_is_on_the_page():
+    sample = IndexSample(entries=5, places=8, bytes=256, learnt=9, evicted=2, resets=1)
+    page = render(Metrics(LocalCells(), 0), index=sample).decode()
+    for name, value in (
+        ("entries", 5),
+        ("places", 8),
+        ("bytes", 256),
+        ("learnt_prompts_total", 9),
+        ("evicted_prompts_total", 2),
+        ("resets_total", 1),
+    ):
+        assert f"\nsmg_prefix_index_{name} {value}.0\n" in page
+
+
+def test_parts_of_a_prompt_are_counted_by_tenths():
+    metrics = Metrics(LocalCells(), 0)
+    for part in (0.0, 0.55, 1.0):
+        metrics.routing_matched_ratio.observe(part, "m", "cache_aware")
+    page = render(metrics).decode()
+    for limit, count in (("0", 1), ("0.5", 1), ("0.6", 2), ("1", 3), ("+Inf", 3)):
+        assert f'smg_routing_matched_ratio_bucket{{le="{limit}",model="m",policy="cache_aware"}} {count}.0' in page
 
 
 async def test_the_lag_sampler_sees_a_blocked_loop():

@@ -26,7 +26,7 @@ class SglangAdapter(ContractAdapter):
     health_secs = GENERATING_HEALTH_SECS
     capabilities = CONSTRAINTS | {
         *("generate", "n", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "lora", "dp_rank"),
-        *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "disaggregation"),
+        *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation"),
     }
 
     def generate(self, request: EngineRequest) -> bytes:

@@ -28,7 +28,7 @@ class TokenSpeedAdapter(ContractAdapter):
     health_secs = GENERATING_HEALTH_SECS
     capabilities = CONSTRAINTS | {
         *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank"),
-        *("loads", "tokenizer_bundle", "flush_cache", "profile", "disaggregation", "encode"),
+        *("loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation", "encode"),
     }
 
     def generate(self, request: EngineRequest) -> bytes:

@@ -22,7 +22,7 @@ class TrtllmAdapter(ContractAdapter):
     service = "trtllm.TrtllmService"
     capabilities = CONSTRAINTS | {
         *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "lora"),
-        "tokenizer_bundle",
+        *("tokenizer_bundle", "kv_events"),
     }
 
     def generate(self, request: EngineRequest) -> bytes:

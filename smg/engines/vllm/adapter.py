@@ -22,7 +22,7 @@ class VllmAdapter(ContractAdapter):
     service = "vllm.grpc.engine.VllmEngine"
     capabilities = CONSTRAINTS | {
         *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "dp_rank"),
-        *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "disaggregation"),
+        *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation"),
     }
 
     def generate(self, request: EngineRequest) -> bytes:

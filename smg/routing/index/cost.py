@@ -1,14 +1,19 @@
 """What a worker costs: the prefill a held beginning saves against the queue that comes with it (spec routing 1.4).
 
-    price = tokens sent and not begun to be answered + tokens of the prompt not held + request_price · requests
+    price = tokens sent and not begun to be answered + weight · tokens of the prompt not held + request_price · requests
 
 All of it is in tokens of prefill, and all of it is known exactly and at once in every process. A long match is worth a
 detour through some queue; a short head that most prompts share is soon outweighed by the requests it attracts, the next
 worker computes it once, and from then on holds it too.
 
-Two guards around it carry the reference's names: a match counts only above ``cache_threshold`` of the prompt, and when
-loads are further apart than ``balance_abs_threshold`` and ``balance_rel_threshold`` the shortest queue wins whatever it
-holds.
+``weight`` is what others pay for a token that is computed once more: they wait for it, and its blocks drive out theirs.
+That is little while nobody waits. When the whole fleet falls behind, what counts is no longer this request's own way
+through the shortest queue but that the fleet computes as little as it can: the weight grows with the mean backlog.
+``smg-bench routing`` shows the difference on six traces.
+
+Two guards around it carry the reference's names: a match counts only above ``cache_threshold`` of the prompt, and a
+worker that is ``balance_abs_threshold`` requests and ``balance_rel_threshold`` times above the least loaded one is
+passed over whatever it holds. Only such a worker: among the others a warm one still wins (field case RO-03).
 """
 
 from typing import NamedTuple
@@ -19,6 +24,10 @@ from smg.config.settings import RoutingSettings
 
 # How long a token is on average; only the weight of text against queues depends on it.
 BYTES_PER_TOKEN = 4
+_WEIGHT = 1.5
+_MOST_WEIGHT = 32.0
+# Tokens of mean backlog that add 1 to the weight; twice as many add 4.
+_BACKLOG = 600.0
 REASONS = {native.SPREAD: "spread", native.PREFIX: "prefix", native.LOAD: "load"}
 
 
@@ -44,8 +53,9 @@ class Cost(NamedTuple):
 
         Ties go to the first from position ``start`` on. Reasons: ``prefix``, ``load``, ``spread``.
         """
-        scale = 1 / BYTES_PER_TOKEN if text else 1.0
+        size = 1 / BYTES_PER_TOKEN if text else 1.0
+        weight = min(_WEIGHT + (placement.backlog() / _BACKLOG) ** 2, _MOST_WEIGHT)
         position, why = placement.cheapest(
-            length, self.request_price, self.threshold, self.absolute, self.relative, start, scale
+            length, self.request_price, self.threshold, self.absolute, self.relative, start, size * weight
         )
-        return position, REASONS[why], int(placement.matched(position) * scale)
+        return position, REASONS[why], int(placement.matched(position) * size)

@@ -1,6 +1,5 @@
 """What a routing policy provides, and what it may work with."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -8,7 +7,7 @@ from smg._native.prefix_index import PrefixIndex
 from smg._native.region import Region
 from smg.config.settings import RoutingSettings
 from smg.routing.candidates import Candidates
-from smg.routing.router import Query
+from smg.routing.router import Lesson, Query
 
 
 class Sequences(Protocol):
@@ -35,20 +34,22 @@ class Parts:
 class Choice(NamedTuple):
     """A candidate's position and, in one word, why it was chosen.
 
-    ``matched`` is how many tokens of the prompt the worker is expected to hold already. ``learn`` is called once the
-    worker has begun to answer.
+    ``matched`` is how many tokens of the prompt the worker is expected to hold already. ``lesson`` is what can be
+    learnt from it. ``policy`` names the one that chose, where it is not the one that was asked.
     """
 
     position: int
     reason: str
     matched: int = 0
-    learn: Callable[[], object] | None = None
+    lesson: Lesson | None = None
+    policy: str = ""
 
 
 class Policy(Protocol):
     """Chooses among candidates. State that other processes would have to know is kept in shared memory only."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def choose(self, query: Query, candidates: Candidates) -> Choice:
         """Choose one of ``candidates``, which are not empty."""

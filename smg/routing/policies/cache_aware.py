@@ -1,6 +1,7 @@
 """Policy ``cache_aware``: where the prompt costs least, counting what each worker holds of it (spec routing 1.4).
 
-What a worker holds is learnt when it begins to answer, not when it is chosen: an attempt that fails teaches nothing.
+What a worker holds is assumed when it is chosen and confirmed when it begins to answer; an attempt that fails teaches
+nothing.
 Of several workers that hold a beginning the cheapest wins, and one that is down simply is no candidate.
 """
 
@@ -23,9 +24,13 @@ class CacheAware:
         self._prefixes = Prefixes(index, settings.block_size)
         self._cost = Cost.of(settings)
         self._rotation = Rotation(sequences)
+        self._spread = settings.balance_token_usage_threshold
+        self._ceiling = settings.overload_token_usage_threshold
 
     def choose(self, query: Query, candidates: Candidates) -> Choice:
         keys = self._prefixes.match(query, candidates)
+        if self._spread < 1 or self._ceiling < 1:
+            candidates.placement.avoid_full(self._spread, self._ceiling)
         start = self._rotation.next(query)
         if keys is None:
             position, reason, _ = self._cost.cheapest(candidates.placement, query.tokens, start, text=False)

@@ -1,6 +1,7 @@
-"""Policy ``consistent_hashing``: a session key stays with its worker as long as that can take it (spec routing 1.5).
+"""Policy ``consistent_hashing``: a routing key always goes to the same worker, as long as that is there (spec routing
+1.5).
 
-Loads are bounded: an owner with more than 1.25 times its share of the requests in flight is passed over, so that one
+The load is bounded: an owner with more than 1.25 times its share of the requests in flight is passed over, so that one
 key many clients share does not pin them all to one engine.
 """
 
@@ -26,7 +27,7 @@ class ConsistentHashing:
         self._draw = random.Random()
 
     def choose(self, query: Query, candidates: Candidates) -> Choice:
-        """A target is a worker's id, its URL, or its number in the fleet.
+        """A target is a worker's id, its URL, ``URL@RANK``, or its number in the fleet.
 
         Raises:
             GatewayError: ``no_available_workers`` when a target is named that is not ready; there is no other way then.
@@ -35,21 +36,20 @@ class ConsistentHashing:
             return Choice(_target(query.hints.target_worker, candidates), "target_worker_hit")
         if not query.hints.routing_key:
             return Choice(self._draw.randrange(len(candidates)), "random_fallback")
-        loads = candidates.loads()
-        limit = math.ceil(BOUND * (sum(loads) + 1) / len(loads))
-        at = candidates.positions()
-        for url in self._rings.of(query.model, candidates.everyone).walk(query.hints.routing_key):
-            position = at.get(url)
-            if position is not None and loads[position] < limit:
+        placement = candidates.placement
+        limit = math.ceil(BOUND * (placement.total() + 1) / len(candidates))
+        for name in self._rings.of(query.model, candidates).walk(query.hints.routing_key):
+            position = candidates.position(name)
+            if position >= 0 and placement.load(position) < limit:
                 return Choice(position, "routing_key_hit")
         # Cannot happen: not all can have more than their share.
         raise AssertionError("no worker is below the bound")
 
 
 def _target(wanted: str, candidates: Candidates) -> int:
-    for number, worker in enumerate(candidates.everyone):
-        if wanted in (worker.id, worker.url, str(number)):
-            position = candidates.positions().get(worker.url)
-            if position is not None:
+    for number, place in enumerate(candidates.everyone):
+        if wanted in (place.id, place.url, place.name, str(number)):
+            position = candidates.position(place.name)
+            if position >= 0:
                 return position
     raise GatewayError("no_available_workers", "the worker this request names is not available")

@@ -4,17 +4,14 @@
 
 k is the engine's KV usage. Requests are counted in all processes and until they end, so nothing has to be guessed about
 the time since the last report; where nothing is reported or queued, the fewest requests in flight decide, then turns.
+What an engine reports as its throughput is what it happens to generate, not what it could: the configured one counts.
 """
 
-from smg._native.region import QUEUED_TOKENS, USAGE, Region
 from smg.config.settings import RoutingSettings
 from smg.routing.candidates import Candidates
-from smg.routing.policies.base import Choice
+from smg.routing.policies.base import Choice, Sequences
 from smg.routing.policies.rotation import Rotation
 from smg.routing.router import Query
-
-_FULL = 0.999
-_MILLION = 1e6
 
 
 class LeastLoad:
@@ -22,23 +19,11 @@ class LeastLoad:
 
     name = "least_load"
 
-    def __init__(self, settings: RoutingSettings, region: Region) -> None:
+    def __init__(self, settings: RoutingSettings, sequences: Sequences) -> None:
         self._pressure = settings.least_load_kv_pressure_weight
         self._throughput = settings.least_load_default_throughput
-        self._region = region
-        self._rotation = Rotation(region)
+        self._rotation = Rotation(sequences)
 
     def choose(self, query: Query, candidates: Candidates) -> Choice:
-        count = len(candidates)
-        start = self._rotation.next(query) % count
-        loads, tokens = candidates.loads(), candidates.waiting_tokens()
-
-        def rank(at: int) -> tuple[float, int, int]:
-            return self._seconds(candidates[at].slot, tokens[at]), loads[at], (at - start) % count
-
-        return Choice(min(range(count), key=rank), self.name)
-
-    def _seconds(self, slot: int, tokens: int) -> float:
-        usage = min(max(self._region.worker_get(slot, USAGE) / _MILLION, 0.0), _FULL)
-        queued = self._region.worker_get(slot, QUEUED_TOKENS) + tokens
-        return queued / self._throughput + self._pressure * usage / (1 - usage)
+        start = self._rotation.next(query)
+        return Choice(candidates.placement.quickest(self._throughput, self._pressure, start), self.name)

@@ -26,5 +26,5 @@ class PowerOfTwo:
         usage = [self._region.worker_get(candidates[at].slot, USAGE) for at in (first, second)]
         if all(usage):
             return Choice(first if usage[0] <= usage[1] else second, "usage")
-        loads = candidates.loads()
-        return Choice(first if loads[first] <= loads[second] else second, "requests")
+        load = candidates.placement.load
+        return Choice(first if load(first) <= load(second) else second, "requests")

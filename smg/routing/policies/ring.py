@@ -1,42 +1,80 @@
-"""HashRing: which worker a key belongs to, the same in every process and gateway (spec routing 1.5)."""
+"""HashRing: which place a key belongs to, the same in every process and gateway (spec routing 1.5)."""
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
+
+import numpy as np
 
 from smg._native.hashes import blake3_64
-from smg.fleet.records import WorkerRecord
+from smg.routing.candidates import Candidates, Place
 
 VIRTUAL_NODES = 150
 
 
 class HashRing:
-    """Worker URLs at 150 places each; a key's owner is the first at or after the key's own place."""
+    """Names at 150 points each; a key's owner is the first at or after the key's own point.
 
-    def __init__(self, urls: Sequence[str]) -> None:
-        places = sorted((blake3_64(f"{url}#{number}".encode()), url) for url in urls for number in range(VIRTUAL_NODES))
-        self._places = [place for place, _ in places]
-        self._urls = [url for _, url in places]
+    A name that comes or goes moves nobody else, and costs one pass over the points and not a new ring: fleets of
+    thousands change while requests wait.
+    """
+
+    def __init__(self, names: Collection[str] = ()) -> None:
+        self._names: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._points = np.empty(0, np.uint64)
+        self._owners = np.empty(0, np.int64)
+        self._last = 0
+        self.update(names)
+
+    def update(self, names: Collection[str]) -> None:
+        """Hold exactly ``names``."""
+        wanted = set(names)
+        gone = [self._numbers.pop(name) for name in self._numbers.keys() - wanted]
+        if gone:
+            kept = np.isin(self._owners, gone, invert=True)
+            self._points, self._owners = self._points[kept], self._owners[kept]
+            for number in gone:
+                del self._names[number]
+        new = sorted(wanted - self._numbers.keys())
+        if not new:
+            return
+        points, owners = [], []
+        for name in new:
+            self._names[self._last] = name
+            self._numbers[name] = self._last
+            points += [blake3_64(f"{name}#{virtual}".encode()) for virtual in range(VIRTUAL_NODES)]
+            owners += [self._last] * VIRTUAL_NODES
+            self._last += 1
+        added = np.array(points, np.uint64)
+        order = np.argsort(added, kind="stable")
+        added = added[order]
+        places = np.searchsorted(self._points, added)
+        self._points = np.insert(self._points, places, added)
+        self._owners = np.insert(self._owners, places, np.array(owners, np.int64)[order])
 
     def walk(self, key: str) -> Iterator[str]:
-        """URLs from the key's owner on, clockwise, each once."""
-        start = bisect_left(self._places, blake3_64(key.encode()))
-        seen: set[str] = set()
-        for number in range(len(self._urls)):
-            url = self._urls[(start + number) % len(self._urls)]
-            if url not in seen:
-                seen.add(url)
-                yield url
+        """Names from the key's owner on, clockwise, each once."""
+        count = len(self._points)
+        start = int(np.searchsorted(self._points, np.uint64(blake3_64(key.encode()))))
+        seen: set[int] = set()
+        for step in range(count):
+            owner = int(self._owners[(start + step) % count])
+            if owner not in seen:
+                seen.add(owner)
+                yield self._names[owner]
 
 
 class Rings:
-    """The ring of each model, made anew only when its workers change (not when they go up or down)."""
+    """The ring of each model; it follows the model's places, whether they are up or down."""
 
     def __init__(self) -> None:
-        self._rings: dict[str, tuple[frozenset[str], HashRing]] = {}
+        self._rings: dict[str, tuple[tuple[Place, ...], HashRing]] = {}
 
-    def of(self, model: str, workers: Sequence[WorkerRecord]) -> HashRing:
-        urls = frozenset(worker.url for worker in workers)
+    def of(self, model: str, candidates: Candidates) -> HashRing:
+        """The ring of all of ``candidates.everyone``."""
         found = self._rings.get(model)
-        if found is None or found[0] != urls:
-            found = self._rings[model] = (urls, HashRing(sorted(urls)))
-        return found[1]
+        if found is not None and found[0] is candidates.everyone:
+            return found[1]
+        ring = HashRing() if found is None else found[1]
+        ring.update([place.name for place in candidates.everyone])
+        self._rings[model] = candidates.everyone, ring
+        return ring
