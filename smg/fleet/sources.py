@@ -42,8 +42,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     priority: int = 50
     cost: float = 1.0
-    api_key: str = ""
     health: HealthSpec = HealthSpec()
+    api_key: str = ""
 
 
 def check(spec: WorkerSpec) -> None:
