@@ -1,12 +1,13 @@
 """What a request worker process works with, made once after the fork."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from smg._native.region import Region
 from smg.config.settings import Settings
+from smg.constraints.abilities import KnownAbilities
 from smg.core.stream import StreamTable
 from smg.engines.pool import DriverPool
 from smg.engines.transport.table import TRANSPORTS
@@ -51,6 +52,7 @@ class Services:
     control: Control | None = None
     draining: bool = False
     debug: DebugWindow | None = None
+    abilities: KnownAbilities = field(default_factory=KnownAbilities)
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
