@@ -57,7 +57,9 @@ def handler(routes: Sequence[Route]) -> Handler:
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The document of ``routes`` as plain objects."""
-    types = [kind for route in routes for kind in (route.body, route.reply, route.failure) if kind is not None]
+    named = (kind for route in routes for kind in (route.body, route.reply, route.failure) if kind is not None)
+    # Routes may share their types.
+    types = list(dict.fromkeys(named))
     kinds = [*types, ErrorBody]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     known = dict(zip(kinds, schemas, strict=True))

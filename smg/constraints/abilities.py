@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from smg.fleet.records import WorkerRecord
+from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
 
 # What an engine tells when its constraints wait for the end of the reasoning by themselves.
 _START, _WAITS = "constrained_decoding_start", "after_reasoning"
@@ -22,6 +22,25 @@ class Abilities(msgspec.Struct, frozen=True):
     tags: bool = True
     schemas: bool = True
     waits: bool = False
+
+
+class KnownAbilities:
+    """The abilities of the models of one snapshot, each worked out once. One object per process."""
+
+    def __init__(self) -> None:
+        self._snapshot: FleetSnapshot | None = None
+        self._known: dict[str, Abilities] = {}
+
+    def of(self, snapshot: FleetSnapshot, model: ModelRecord) -> Abilities:
+        """The abilities of ``model``, which is in ``snapshot``."""
+        if snapshot is not self._snapshot:
+            self._snapshot, self._known = snapshot, {}
+        found = self._known.get(model.id)
+        if found is None:
+            names = {model.id, *model.aliases}
+            workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
+            found = self._known[model.id] = abilities(workers)
+        return found
 
 
 def abilities(workers: Sequence[WorkerRecord]) -> Abilities:

@@ -89,12 +89,13 @@ def _array(open_: str, close: str, arguments: str = "arguments") -> Shape:
     return Shape(f'{{"name": "NAME", "{arguments}": ', "}", open=open_, close=close, separator=", ")
 
 
-def _function(begin: str, end: str) -> Shape:
+def _function(begin: str, end: str, line: str = "\n") -> Shape:
+    """``line`` stands around each value."""
     return Shape(
         f"{begin}\n<function=NAME>\n",
         f"</function>\n{end}",
         trigger=begin,
-        elements=Elements("<parameter=KEY>\n", "\n</parameter>\n"),
+        elements=Elements(f"<parameter=KEY>{line}", f"{line}</parameter>\n"),
     )
 
 
@@ -186,7 +187,7 @@ _SHAPES: Mapping[str, Shape] = {
         head="<|tool_call:name|>NAME<|tool_call:args|>",
     ),
     "qwen_xml": _function("<tool_call>", "</tool_call>"),
-    "mimo": _function("<tool_call>", "</tool_call>"),
+    "mimo": _function("<tool_call>", "</tool_call>", ""),
     "seed_oss": _function("<seed:tool_call>", "</seed:tool_call>"),
     "deepseek32": _dsml("｜DSML｜", "function_calls"),
     "deepseek_v4": _dsml("｜DSML｜", "tool_calls"),

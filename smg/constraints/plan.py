@@ -61,6 +61,9 @@ def plan(request: GenerationRequest, parsers: Parsers, start: Start, able: Abili
     if answer is None:
         return Output(require_reasoning=thinks, ignored="" if wish is None else wish.kind, rules=held)
     first = lead(parsers.reasoning, start) if request.messages else None
+    if first is not None and not request.separate_reasoning:
+        # The reasoning stays in the text, so the text is no answer by itself.
+        held = Rules()
     return msgspec.structs.replace(_behind(answer, parser, first, thinks, able), rules=held)
 
 
@@ -121,6 +124,8 @@ def _free(
     return formats.constraint(formats.either(text, found.piece(arguments, forced=True, once=once)))
 
 
+# What a custom tool is given, whose input has no schema.
+_INPUT: Schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 _ANYTHING: Schema = {"type": "object"}
 
 
@@ -160,7 +165,7 @@ def _arguments(request: GenerationRequest, tool: Tool) -> Schema:
     Raises:
         GatewayError: it is no schema, or one that never ends (case SO-01).
     """
-    given = tool.parameters or {}
+    given = (tool.parameters or {}) if tool.kind != "custom" else _INPUT
     schemas.check(given, _path(request, tool))
     closed = schemas.strict({"type": "object", **given})
     if closed.get("properties", {}) == {} and not given.get("patternProperties"):

@@ -69,7 +69,9 @@ class Facts:
         self._metrics.structured_output_invalid_total.inc(self._model, reason)
         self._ctx.notes["invalid"] = reason
         text = f"an answer does not match the requested format ({reason})"
-        self._ctx.notes["warning"] = "; ".join(filter(None, (self._ctx.notes.get("warning"), text)))
+        told = self._ctx.notes.get("warning", "")
+        if text not in told:
+            self._ctx.notes["warning"] = f"{told}; {text}" if told else text
         log.warning("an answer does not match its format", extra={"model": self._model, "reason": reason})
 
     def selected(self, lease: Lease, attempt: int) -> None:

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from smg.constraints.abilities import abilities
 from smg.constraints.plan import Output, offered, plan
 from smg.core.request import GenerationRequest
 from smg.fleet.records import ModelRecord
@@ -40,11 +39,10 @@ def read(
     start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, offered(request), failed=failed)
     if request.constraint is None and not request.tools:
         return Reading(parsers, start, Output(require_reasoning=prepared.thinking is True))
-    names = {model.id, *model.aliases}
-    workers = [each for each in services.view.snapshot().workers if not names.isdisjoint(each.models)]
+    able = services.abilities.of(services.view.snapshot(), model)
     template = text.source.default or ""
 
     def has(token: str) -> bool:
         return token_id(token) is not None and token in template
 
-    return Reading(parsers, start, plan(request, parsers, start, abilities(workers), has))
+    return Reading(parsers, start, plan(request, parsers, start, able, has))

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from smg._native.region import Region
 from smg.config.settings import Settings
+from smg.constraints.abilities import KnownAbilities
 from smg.core.stream import StreamTable
 from smg.engines.pool import DriverPool
 from smg.engines.transport.table import TRANSPORTS
@@ -57,6 +58,7 @@ class Services:
     control: Control | None = None
     draining: bool = False
     debug: DebugWindow | None = None
+    abilities: KnownAbilities = field(default_factory=KnownAbilities)
     budget: RetryBudget = field(default_factory=RetryBudget)
     silences: Silences = field(init=False)
 

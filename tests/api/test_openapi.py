@@ -58,6 +58,12 @@ def test_path_parameters_are_described():
     assert (parameter["name"], parameter["in"], parameter["required"]) == ("model", "path", True)
 
 
+def test_types_that_routes_share_are_described_once():
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        needed = schema.get("required", [])
+        assert len(needed) == len(set(needed)), name
+
+
 def test_only_public_routes_need_no_key():
     for route in ROUTES:
         path = described(route.path)

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from smg.constraints.abilities import Abilities, abilities
+from smg.constraints.abilities import Abilities, KnownAbilities, abilities
 from smg.constraints.plan import Output, offered, plan
 from smg.core.errors import GatewayError
 from smg.core.request import Constraint, GenerationRequest, Message, Tool, ToolChoice
-from smg.fleet.records import WorkerRecord
+from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
 from smg.parsing.base import Start
 from smg.parsing.choose import Parsers
 from smg.parsing.forced import Forced
@@ -254,6 +254,13 @@ class TestForcedCalls:
             decide(None, [Tool("f", None, {"type": 3}, raw=raw)], REQUIRED)
         assert str(caught.value.param).startswith(path)
 
+    def test_a_custom_tool_is_given_its_input(self):
+        free = Tool("sh", kind="custom", raw={"custom": {}})
+        constraint = decide(None, [free], ToolChoice("required", ("sh",)), family="passthrough").constraint
+        assert constraint is not None
+        assert allows(constraint, '{"input": "ls -l"}')
+        assert not allows(constraint, "{}")
+
 
 class TestReasoningFirst:
     """SO-02: the constraint is for what comes behind the reasoning."""
@@ -295,6 +302,15 @@ class TestReasoningFirst:
         assert output.constraint is not None
         assert allows(output.constraint, 'Hm.</think>{"x": 1}')
 
+    def test_reasoning_that_stays_in_the_text_is_not_held_against_the_schema(self):
+        request = GenerationRequest(
+            "d", "m", messages=[Message("user", "hi")], constraint=WISH, separate_reasoning=False
+        )
+        parsers = Parsers(row(REASONING, "qwen3"), row(TOOLS, "qwen"))
+        output = plan(request, parsers, OPEN, Abilities(), lambda text: False)
+        assert output.from_first_token
+        assert not output.rules
+
     def test_prompts_that_are_no_conversation_are_answered_at_once(self):
         assert decide(WISH, start=OPEN, messages=False).constraint == WISH
 
@@ -306,6 +322,17 @@ class TestAbilities:
     def test_what_is_not_told_is_taken_to_be_there(self):
         assert abilities([self.worker()]) == Abilities()
         assert abilities([]) == Abilities()
+
+    def test_each_model_s_are_worked_out_once_per_snapshot(self):
+        first, second = self.worker(), self.worker("sglang")
+        first.models, second.models = ["a"], ["alias"]
+        snapshot = FleetSnapshot(1, [first, second])
+        known = KnownAbilities()
+        assert not known.of(snapshot, ModelRecord("a")).waits
+        assert known.of(snapshot, ModelRecord("b", aliases=["alias"])).waits
+        assert known.of(snapshot, ModelRecord("a")) is known.of(snapshot, ModelRecord("a"))
+        second.models = ["a"]
+        assert known.of(FleetSnapshot(2, [second]), ModelRecord("a")).waits
 
     def test_tags_need_all_and_schemas_some(self):
         can, cannot = frozenset({"json_schema", "structural_tag"}), frozenset({"generate"})

@@ -1,12 +1,17 @@
 """What is refused of a schema, and where the error says it is (field case SO-01)."""
 
 import itertools
+import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from smg.constraints import schema as schemas
 from smg.constraints.schema import MAX_DEPTH, MAX_NODES, check, strict
+from smg.constraints.verify import Rules, Verifier
 from smg.core.errors import GatewayError
+from smg.core.events import Finish
 
 P = "response_format.json_schema.schema"
 LIST = {
@@ -125,6 +130,40 @@ def test_a_long_chain_of_references_is_no_trouble():
     }
     check({"$ref": "#/$defs/d0", "$defs": {**chain, "d1499": {"type": "null"}}}, P)
     check({"$ref": "#/$defs/d0", "$defs": {"d1499": {"type": "null"}, **dict(reversed(chain.items()))}}, P)
+
+
+KEYWORDS = (
+    *("type", "properties", "required", "items", "anyOf", "allOf", "not", "$ref", "$defs", "enum", "pattern"),
+    *("minItems", "prefixItems", "a", "additionalProperties", "if", "const"),
+)
+_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from(["object", "array", "string", "#", "#/a", "x", "("]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(KEYWORDS),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(["type", "properties", "items", "allOf", "$ref", "a"]), _values, max_size=4))
+def test_whatever_comes_is_a_schema_or_a_400(schema):
+    """No other error, and what passes has a validator."""
+    try:
+        check(schema, P)
+    except GatewayError as error:
+        assert error.status == 400
+        return
+    strict(schema)
+    Verifier(Rules(json.dumps(schema))).broken(Finish(0, "stop"), "{}")
 
 
 def test_strict_mode_closes_objects_that_name_their_properties():

@@ -107,6 +107,7 @@ def _kimi(calls: Calls) -> str:
 
 
 _FUNCTION = params("<function=NAME>\n", "<parameter=KEY>\nVALUE\n</parameter>\n", "</function>")
+_VERBATIM = params("<function=NAME>\n", "<parameter=KEY>VALUE</parameter>\n", "</function>")
 _DSML = params(
     '<｜DSML｜invoke name="NAME">\n',
     '<｜DSML｜parameter name="KEY" string="FLAG">VALUE</｜DSML｜parameter>\n',
@@ -123,7 +124,7 @@ WRITERS: dict[str, Writer] = {
     "mistral": array("[TOOL_CALLS] @"),
     "qwen": each("<tool_call>\n@\n</tool_call>"),
     "qwen_xml": lambda calls: "\n".join(f"<tool_call>\n{_FUNCTION(*call)}\n</tool_call>" for call in calls),
-    "mimo": lambda calls: "\n".join(f"<tool_call>\n{_FUNCTION(*call)}\n</tool_call>" for call in calls),
+    "mimo": lambda calls: "\n".join(f"<tool_call>\n{_VERBATIM(*call)}\n</tool_call>" for call in calls),
     "seed_oss": lambda calls: "\n".join(f"<seed:tool_call>\n{_FUNCTION(*call)}\n</seed:tool_call>" for call in calls),
     "pythonic": block("[", "]", function, ", "),
     "olmo3": block("<function_calls>", "</function_calls>", function),

@@ -18,6 +18,7 @@ OTHER = {
     *("--fast", "--full", "--sanitize", "--real-vllm", "--help", "--config", "--check", "--strict", "--inplace"),
     *("--tokens", "--contract", "--json"),  # smg-engine mock, smg-bench
     *("--enable-output-logprobs",),  # TokenSpeed
+    *("--no-deps",),  # pip
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest, Message, TextPart, Tool
 from smg.text import prepare as prepare_module
-from smg.text.prepare import Prepared, prepare
+from smg.text.prepare import Prepared, prepare, prepare_pair
 from smg.text.registry import TextModel
 from tests.text.makers import chat_model, metaspace_json, write_model
 
@@ -140,3 +140,15 @@ async def test_prompts_are_encoded_through_the_cache(model):
     after = model.encoder.stats()
     assert first == second
     assert (after.exact_misses - before.exact_misses, after.exact_hits - before.exact_hits) == (1, 1)
+
+
+class TestPairs:
+    async def test_two_texts_are_one_input(self, model):
+        first, second = "a question", "an answer " * 200
+        ids = await prepare_pair(model, first, second, "documents[0]")
+        assert ids == model.tokenizer.encode(first) + model.tokenizer.encode(second)
+
+    async def test_nothing_is_no_input(self, model):
+        with pytest.raises(GatewayError) as caught:
+            await prepare_pair(model, "", "", "documents[3]")
+        assert (caught.value.code, caught.value.param) == ("empty_input", "documents[3]")

@@ -13,7 +13,8 @@ def _function(begin: str, end: str, *, verbatim: bool = False) -> Grammar:
         KeyInTag(("<parameter=",)),
         close=("</parameter>",),
         end=("</function>", end),
-        trim=True,
+        # Where texts are verbatim, a line end around one is its own.
+        trim=not verbatim,
         verbatim=verbatim,
     )
     call = Call(Named(Bare(ends=(">",)), params), open=("<function=",), close=("</function>",))

@@ -1,0 +1,88 @@
+"""Our parsers beside SGLang's own, on whole outputs of many families: they agree but for what docs/parser-differences.md lists.
+
+SGLang's parsers come from the package llm-router-utils, which is no dependency of the tests: docs/parser-differences.md tells how
+to install it beside them.
+"""
+
+import json
+
+import pytest
+
+from smg.parsing.base import Start
+from tests.parsing.runs import STANDARD, feed, fold, whole_chain
+from tests.parsing.writers import WRITERS
+
+pytestmark = pytest.mark.full
+
+# Our family, and the name of SGLang's parser.
+PAIRS = {
+    "apertus": "apertus2509",
+    "cohere": "cohere_command4",
+    "deepseek": "deepseekv3",
+    "deepseek31": "deepseekv31",
+    "deepseek32": "deepseekv32",
+    "deepseek_v4": "deepseekv4",
+    "dots": "dots",
+    "gemma4": "gemma4",
+    "gigachat3": "gigachat3",
+    "gigachat35": "gigachat35",
+    "glm45_moe": "glm45",
+    "glm47_moe": "glm47",
+    "inkling": "inkling",
+    "iquest": "iquest_q1",
+    "kimi_k3": "kimi_k3",
+    "kimik2": "kimi_k2",
+    "lfm2": "lfm2",
+    "llama": "llama3",
+    "mimo": "mimo",
+    "minicpm5": "minicpm5",
+    "minimax_m2": "minimax-m2",
+    "mistral": "mistral",
+    "pythonic": "pythonic",
+    "qwen": "qwen",
+    "qwen_xml": "qwen3_coder",
+    "step3": "step3",
+}
+CASES = {
+    "one": [("get_weather", {"city": "Oslo", "days": 3})],
+    "two": [("get_weather", {"city": "Oslo", "days": 3}), ("ping", {})],
+    "odd": [("run", {"cmd": 'echo "a" && b < c\nnext ]}'})],
+    "nested": [("search", {"query": "x", "limit": 2.5, "filters": {"a": [1, {"b": None}]}, "tags": ["t", "u"]})],
+    "unicode": [("run", {"cmd": "東京🙂"})],
+    "none": [("ping", {})],
+}
+# Where the calls differ; docs/parser-differences.md says who is right.
+DIFFERENT = {
+    ("gemma4", "nested"),
+    ("gigachat3", "two"),
+    ("minimax_m2", "odd"),
+    ("step3", "two"),
+    ("step3", "odd"),
+    ("step3", "none"),
+}
+
+
+def ours(family, text):
+    chain = whole_chain(family, Start(tools=STANDARD))
+    _, _, calls, _ = fold([*feed(chain, [text]), *chain.finish("stop")])
+    return [(name, json.loads(arguments)) for name, arguments in calls]
+
+
+def theirs(name, text):
+    reason = "needs llm-router-utils (docs/parser-differences.md)"
+    parser = pytest.importorskip("llm_router_utils.sglang.srt.function_call.function_call_parser", reason=reason)
+    protocol = pytest.importorskip("llm_router_utils.sglang.srt.entrypoints.openai.protocol", reason=reason)
+    tools = [
+        protocol.Tool(type="function", function=protocol.Function(name=tool.name, parameters=tool.parameters))
+        for tool in STANDARD
+    ]
+    _, calls = parser.FunctionCallParser(tools, name).parse_non_stream(text)
+    return [(call.name, json.loads(call.parameters or "{}")) for call in calls]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("family", PAIRS)
+def test_the_same_calls(family, case):
+    text = WRITERS[family](CASES[case])
+    assert ours(family, text) == CASES[case]
+    assert (theirs(PAIRS[family], text) != CASES[case]) is ((family, case) in DIFFERENT)
