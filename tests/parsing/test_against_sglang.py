@@ -1,7 +1,7 @@
-"""Our parsers beside SGLang's own, on whole outputs of many families: they agree but for what docs/parser-differences.md lists.
+"""Our parsers beside SGLang's own, on whole outputs of many families: they agree but for what is listed.
 
-SGLang's parsers come from the package llm-router-utils, which is no dependency of the tests: docs/parser-differences.md tells how
-to install it beside them.
+The list is docs/parser-differences.md. SGLang's parsers come from the package llm-router-utils, which is no dependency
+of the tests; the page tells how to install it beside them.
 """
 
 import json
