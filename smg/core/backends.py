@@ -13,6 +13,7 @@ import msgspec
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.events import Event
+from smg.core.media import MediaInputs
 from smg.core.request import Constraint, GenerationRequest, Limits, Logprobs, Sampling
 from smg.core.stream import StreamTable
 
@@ -26,7 +27,7 @@ class EngineRequest(msgspec.Struct):
     ``stop_ids`` end a choice inside the engine; stop strings are never sent (the gateway matches text itself).
     ``dp_rank`` is None unless the worker is pinned to a data-parallel rank (0 is a valid pin). ``lora`` names a LoRA
     adapter as the engine knows it. ``require_reasoning`` says that the model is to think before it answers (and before
-    a constraint applies). ``vocab_size`` is the engine's, 0 when unknown.
+    a constraint applies). ``vocab_size`` is the engine's, 0 when unknown. ``media`` belongs to placeholders of ``ids``.
     """
 
     id: str
@@ -43,6 +44,7 @@ class EngineRequest(msgspec.Struct):
     require_reasoning: bool = False
     vocab_size: int = 0
     trace: str | None = None
+    media: MediaInputs | None = None
 
 
 @runtime_checkable

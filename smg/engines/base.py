@@ -6,7 +6,7 @@ joins one Adapter and one transport into a tokens backend. Adding a contract: on
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -83,13 +83,15 @@ class Adapter(Protocol):
 
     ``service`` is the full gRPC service name. ``capabilities`` are features of ``smg.engines.capabilities``; what
     belongs to one that is missing here is never called. ``health_secs`` is how long the engine's own HealthCheck may
-    take (some generate a token for it).
+    take (some generate a token for it). ``media_dtype`` is the element type of media tensors (``core.media.Tensor``)
+    unless an engine tells another; empty where no tensors are sent.
     """
 
     name: str
     service: str
     capabilities: frozenset[str]
     health_secs: float
+    media_dtype: ClassVar[str]
 
     def generate(self, request: EngineRequest) -> bytes:
         """Encode a Generate request. Raises GatewayError (400) for what the contract cannot express."""

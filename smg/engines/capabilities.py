@@ -28,6 +28,7 @@ _REQUEST: Mapping[str, str] = {
     "choice": "output that is one of a list",
     "lora": "a LoRA adapter for each request",
     "dp_rank": "a pin to a data-parallel rank",
+    "image": "image input",
 }
 
 # What else an engine may offer.

@@ -14,13 +14,15 @@ GENERATING_HEALTH_SECS = 25.0
 
 class ContractAdapter:
     """Base of the adapters. ``pb`` is the module of generated messages; methods of a feature that ``capabilities``
-    lacks raise ``not_implemented``."""
+    lacks raise ``not_implemented``. ``media_dtype`` is the element type of preprocessed media unless an engine tells
+    another, empty for a contract without tensors."""
 
     pb: ClassVar[Any]
     name: str
     service: str
     capabilities: frozenset[str]
     health_secs: float = HEALTH_SECS
+    media_dtype: ClassVar[str] = ""
 
     def require(self, feature: str) -> None:
         """Raise GatewayError ``not_implemented`` (501) when the contract does not have ``feature``."""

@@ -27,8 +27,9 @@ from smg.pipeline.choice import Choice
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.limits import fit, must_generate, refuse_media, with_defaults
+from smg.pipeline.limits import fit, must_generate, with_defaults
 from smg.pipeline.loading import loaded
+from smg.pipeline.media import WithMedia
 from smg.pipeline.prompt import PromptReport
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
@@ -60,6 +61,7 @@ class _Plan(msgspec.Struct):
     prepared: Prepared
     limits: Limits
     stops: Stops
+    media: WithMedia | None
 
 
 class Generation:
@@ -149,15 +151,20 @@ class Generation:
         self._facts.model(model.id)
         self._services.admission.check()
         must_generate(model)
-        refuse_media(request)
         text = await self._interrupt.run(loaded(self._services.texts, model))
         decoder = text.decoder
         if request.suffix is not None and request.prompt_text is not None:
             request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
-        prepared = await self._interrupt.run(prepare(text, request))
+        media: WithMedia | None = None
+        if next(request.media(), None) is None:
+            prepared = await self._interrupt.run(prepare(text, request))
+        else:
+            fleet = self._services.view.snapshot()
+            media = await self._interrupt.run(self._services.media.prepare(fleet, model, text, request))
+            prepared = media.prepared
         limits = fit(model, request.limits, len(prepared.ids))
         stops = share_out(request.stop, model.eos_ids, text.tokenizer)
-        self._plan = _Plan(model, text, decoder, prepared, limits, stops)
+        self._plan = _Plan(model, text, decoder, prepared, limits, stops, media)
         self.usage = Usage(prompt_tokens=len(prepared.ids))
 
     async def _admit(self) -> None:
@@ -184,11 +191,12 @@ class Generation:
                 require_reasoning=plan.prepared.thinking is True,
                 vocab_size=plan.model.vocab_size,
                 trace=self._ctx.trace.header() if self._ctx.trace else None,
+                media=None if plan.media is None else plan.media.inputs,
             )
 
         query = Query(
             plan.model.id,
-            ids,
+            ids if plan.media is None else plan.media.routing_ids,
             hints=request.hints,
             tokens=len(ids),
             needs=needs.required(request),

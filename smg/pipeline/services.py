@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from smg._native.region import Region
+from smg.config.load import SettingsError
 from smg.config.settings import Settings
 from smg.core.stream import StreamTable
 from smg.engines.pool import DriverPool
@@ -12,6 +13,7 @@ from smg.engines.transport.table import TRANSPORTS
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
 from smg.parsing.choose import named
+from smg.pipeline.media import Media, check_settings
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts
@@ -46,6 +48,7 @@ class Services:
     drivers: DriverPool
     table: StreamTable
     metrics: Metrics
+    media: Media
     control: Control | None = None
     draining: bool = False
 
@@ -54,6 +57,7 @@ class Services:
         for model in snapshot.models:
             self.texts.ensure(model)
         self.texts.prune(snapshot.models)
+        self.media.retain(snapshot.models)
         self.drivers.retain(snapshot.workers)
 
     async def watch(self) -> None:
@@ -70,6 +74,7 @@ class Services:
     async def close(self) -> None:
         """Close the connections to engines and let no more tokenizers load."""
         self.texts.close()
+        await self.media.close()
         await self.drivers.close()
 
 
@@ -77,8 +82,10 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     """Make the services of request worker ``process``. Needs a running event loop only from the first request on.
 
     Raises:
-        SettingsError: the settings name a parser that does not exist.
+        SettingsError: the settings name a parser that does not exist, or a network that is none.
     """
+    if (problem := check_settings(settings)) is not None:
+        raise SettingsError([problem])
     named(settings.model)
     view = FleetView(region)
     metrics = Metrics(region, process)
@@ -96,6 +103,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),
         table=make_table(),
         metrics=metrics,
+        media=Media(settings),
     )
     view.on_change(services.follow)
     return services

@@ -8,6 +8,7 @@ import msgspec
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest, Message, ToolChoice
 from smg.text import call_format, content_format, messages, system_roles, thinking
+from smg.text.media import unmark
 from smg.text.shield import reveal
 from smg.text.template import compile_template
 from smg.text.tokenizer import Tokenizer
@@ -76,7 +77,7 @@ class Chat:
         protect = self._tokenizer.shield.protect
         context: dict[str, Any] = {
             **self._special,
-            "messages": protect(messages.to_dicts(turns, self.forms)),
+            "messages": protect(messages.to_dicts(turns, self._forms_of(request))),
             "add_generation_prompt": True,
         }
         if request.reasoning_effort is not None:
@@ -88,7 +89,13 @@ class Chat:
             wanted = thinking.wish(self.toggle, request)
             if wanted is not None:
                 context[self.toggle.key] = wanted
-        return self.template.render(context | protect(request.template_kwargs))
+        prompt = self.template.render(context | protect(request.template_kwargs))
+        return unmark(prompt, request.placeholders)
+
+    def _forms_of(self, request: GenerationRequest) -> messages.Forms:
+        if not request.placeholders:
+            return self.forms
+        return msgspec.structs.replace(self.forms, placeholders=request.placeholders)
 
     def _history(self, tail: str, last: Message, index: int) -> str:
         reasoning = messages.reasoning_text(last)

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from smg_grpc_proto import sglang_scheduler_pb2 as pb
 
 from smg.core.backends import EngineRequest
-from smg.engines import labels, protobuf
+from smg.engines import labels, media, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter
 from smg.engines.sglang.decode import SglangDecoder
+from smg.engines.sglang.media import multimodal_inputs
 from smg.engines.sglang.sampling import sampling_params
 
 
@@ -23,8 +24,9 @@ class SglangAdapter(ContractAdapter):
     name = "sglang"
     service = "sglang.grpc.scheduler.SglangScheduler"
     health_secs = GENERATING_HEALTH_SECS
+    media_dtype = "float32"
     capabilities = CONSTRAINTS | {
-        *("generate", "n", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "lora", "dp_rank"),
+        *("generate", "n", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "lora", "dp_rank", "image"),
         *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile"),
     }
 
@@ -46,7 +48,9 @@ class SglangAdapter(ContractAdapter):
             log_metrics=True,
             require_reasoning=request.require_reasoning,
         )
-        return protobuf.encode(message)
+        if request.media is not None:
+            message.mm_inputs.CopyFrom(multimodal_inputs(request.media))
+        return media.with_tensor(protobuf.encode(message), pb.GenerateRequest, "data", request.media)
 
     def decoder(self, request: EngineRequest) -> SglangDecoder:
         return SglangDecoder(request)

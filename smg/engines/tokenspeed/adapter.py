@@ -5,12 +5,14 @@ from typing import Any
 
 from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
 
+from smg._native.joined import join
 from smg.core.backends import EngineRequest
 from smg.engines import labels, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter, unsupported
 from smg.engines.tokenspeed.decode import TokenSpeedDecoder
+from smg.engines.tokenspeed.media import pieces
 from smg.engines.tokenspeed.sampling import sampling_params
 
 _LOGPROBS = "enable_output_logprobs"
@@ -23,8 +25,9 @@ class TokenSpeedAdapter(ContractAdapter):
     name = "tokenspeed"
     service = "tokenspeed.grpc.scheduler.TokenSpeedScheduler"
     health_secs = GENERATING_HEALTH_SECS
+    media_dtype = "bfloat16"
     capabilities = CONSTRAINTS | {
-        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank"),
+        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank", "image"),
         *("loads", "tokenizer_bundle", "flush_cache", "profile"),
     }
 
@@ -44,7 +47,8 @@ class TokenSpeedAdapter(ContractAdapter):
             stream=True,
             data_parallel_rank=request.dp_rank,
         )
-        return protobuf.encode(message)
+        encoded = protobuf.encode(message)
+        return encoded if request.media is None else join([encoded, *pieces(request.media)])
 
     def decoder(self, request: EngineRequest) -> TokenSpeedDecoder:
         return TokenSpeedDecoder(request)

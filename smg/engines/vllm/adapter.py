@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
 from smg.core.backends import EngineRequest
-from smg.engines import protobuf
+from smg.engines import media, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import ContractAdapter, unsupported
 from smg.engines.labels import default_sampling, flatten
 from smg.engines.vllm.decode import VllmDecoder
+from smg.engines.vllm.media import multimodal_inputs
 from smg.engines.vllm.sampling import sampling_params
 
 
@@ -20,8 +21,9 @@ class VllmAdapter(ContractAdapter):
     pb = pb
     name = "vllm"
     service = "vllm.grpc.engine.VllmEngine"
+    media_dtype = "float32"
     capabilities = CONSTRAINTS | {
-        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "dp_rank"),
+        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "dp_rank", "image"),
         *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile"),
     }
 
@@ -41,7 +43,9 @@ class VllmAdapter(ContractAdapter):
             # Rank 0 is a pin too, None is none.
             data_parallel_rank=request.dp_rank,
         )
-        return protobuf.encode(message)
+        if request.media is not None:
+            message.mm_inputs.CopyFrom(multimodal_inputs(request.media))
+        return media.with_tensor(protobuf.encode(message), pb.GenerateRequest, "inline", request.media)
 
     def decoder(self, request: EngineRequest) -> VllmDecoder:
         return VllmDecoder(request)

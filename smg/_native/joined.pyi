@@ -1,0 +1,3 @@
+from typing import Any
+
+def join(parts: list[Any]) -> bytes: ...
