@@ -84,7 +84,10 @@ class Media:
         task = self._models.get(key)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._models[key] = asyncio.ensure_future(self._load(record, text))
-        model = await asyncio.shield(task)
+        try:
+            model = await asyncio.shield(task)
+        except GatewayError as error:
+            raise GatewayError(error.code, error.message, param=path, detail=error.detail) from None
         if model is None:
             raise GatewayError(
                 "multimodal_not_supported", f"the model '{record.id}' takes no {_KIND} input", param=path

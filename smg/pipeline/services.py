@@ -1,7 +1,7 @@
 """What a request worker process works with, made once after the fork."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from smg._native.region import Region
@@ -48,9 +48,12 @@ class Services:
     drivers: DriverPool
     table: StreamTable
     metrics: Metrics
-    media: Media
     control: Control | None = None
     draining: bool = False
+    media: Media = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.media = Media(self.settings)
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
@@ -103,7 +106,6 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),
         table=make_table(),
         metrics=metrics,
-        media=Media(settings),
     )
     view.on_change(services.follow)
     return services

@@ -5,13 +5,16 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer
 
+from smg.engine_server.bundle import pack
 from smg.engine_server.mock import tokenizer as mock
+from smg.engine_server.mock.script import Script
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "vision"))
 from vision_cases import picture
@@ -21,8 +24,8 @@ __all__ = ["GOLDEN", "QWEN", "Model", "data_url", "picture", "png"]
 GOLDEN = json.loads((Path(__file__).resolve().parents[1] / "vision" / "golden.json").read_text("utf-8"))
 
 
-class Model(NamedTuple):
-    """``tokens`` are added behind the mock's vocabulary, in order; ``written`` is what the template writes for an image.
+class Model(msgspec.Struct, frozen=True):
+    """``tokens`` are added behind the mock's vocabulary, in order; the template writes ``written`` for an image.
 
     ``strings``: the template takes strings only.
     """
@@ -37,20 +40,32 @@ class Model(NamedTuple):
     def id(self, token: str) -> int:
         return mock.VOCAB_SIZE + self.tokens.index(token)
 
-    def write(self, directory: Path) -> Path:
-        """Write the model's files into ``directory`` and return it."""
-        directory.mkdir(parents=True, exist_ok=True)
+    @property
+    def vocab_size(self) -> int:
+        return mock.VOCAB_SIZE + len(self.tokens)
+
+    def files(self) -> dict[str, bytes]:
+        """The model's files by name."""
         built = Tokenizer.from_str(mock.tokenizer().to_str())
         built.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in self.tokens])
-        (directory / "tokenizer.json").write_text(built.to_str(), "utf-8")
         files = {
             "tokenizer_config.json": {"eos_token": "<|im_end|>", "chat_template": self.template()},
             "config.json": {"model_type": self.type, "vision_config": {}, **self.config},
             "preprocessor_config.json": self.preprocessor,
         }
-        for name, content in files.items():
-            (directory / name).write_text(json.dumps(content), "utf-8")
+        encoded = {name: json.dumps(content).encode() for name, content in files.items()}
+        return {"tokenizer.json": built.to_str().encode(), **encoded}
+
+    def write(self, directory: Path) -> Path:
+        """Write the files into ``directory`` and return it."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files().items():
+            (directory / name).write_bytes(content)
         return directory
+
+    def script(self, answer: str) -> Script:
+        """An engine of this model, which hands out the files itself."""
+        return Script.text(answer, bundle=pack(self.files()), vocab_size=self.vocab_size)
 
     def template(self) -> str:
         content = "{{ message['content'] }}" if self.strings else self._parts()

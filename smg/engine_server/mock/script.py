@@ -74,7 +74,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     ``health_delay`` seconds; ``startup_delay`` makes the engine unready for so many seconds after ``start``.
     ``waiting`` and ``token_usage`` go into GetLoads. ``embedding`` is the length of the vectors Embed returns.
     ``bundle`` and ``bundle_digest`` replace the tokenizer archive and its SHA-256; ``bundle_chunk`` (bytes) the
-    contract's own size of chunks.
+    contract's own size of chunks. ``vocab_size`` is that of the bundle's tokenizer.
     """
 
     tokens: Tokens | None = None
@@ -106,6 +106,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     bundle: bytes | None = None
     bundle_digest: str | None = None
     bundle_chunk: int | None = None
+    vocab_size: int = tokenizer.VOCAB_SIZE
 
     @classmethod
     def text(cls, *texts: str, split: Literal["byte", "word"] = "word", **rest: Any) -> "Script":
