@@ -1,9 +1,8 @@
 """Images beside a prompt that has their placeholders itself, as SGLang's ``image_data`` (spec api-and-ops 3)."""
 
-import base64
-import binascii
 from typing import Any
 
+from smg._native import base64
 from smg.core.errors import bad_request
 from smg.core.request import MediaPart
 from smg.core.wire import kind_of
@@ -45,6 +44,6 @@ def _one(value: Any, path: str) -> MediaPart:
     if value[:6].lower().startswith(_SCHEMES):
         return MediaPart("image", url=value)
     try:
-        return MediaPart("image", data=base64.b64decode(value, validate=True))
-    except (binascii.Error, ValueError):
+        return MediaPart("image", data=base64.decode(value))
+    except ValueError:
         raise bad_request("neither a URL (http, https, data, file) nor valid base64", path) from None
