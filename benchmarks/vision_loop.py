@@ -34,8 +34,8 @@ from tests.media.models import QWEN, data_url
 
 PACE_SECS = 0.02
 STREAMS = IMAGES = 8
-WINDOW_SECS = 4.0
-WINDOWS = 1
+WINDOW_SECS = 15.0
+WINDOWS = 3
 WARM_SECS = 5.0
 SIZE = (3024, 4032)
 # What would be on other machines steps aside on this one.
