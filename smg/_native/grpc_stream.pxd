@@ -66,8 +66,10 @@ cdef struct StreamState:
     Consumer consumer
     # The beginning of a message.
     Buffer partial
-    # The framed request and how much of it has been sent.
+    # The framed request: the beginning, a rest that the Stream's ``request`` keeps, and how much of both has been sent.
     Buffer body
+    const uint8_t *rest
+    size_t rest_size
     size_t sent
     # Next in its bucket of the connection's table.
     StreamState *next
@@ -92,6 +94,8 @@ cdef class Stream:
     cdef StreamState state
     cdef readonly object owner
     cdef readonly bytes headers
+    # What ``state.rest`` points into, None for small requests and once all is sent.
+    cdef bytes request
     cdef Collection collection
     # What the consumer's ``row`` belongs to.
     cdef object feed

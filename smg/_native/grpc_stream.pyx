@@ -19,6 +19,8 @@ cdef enum:
     PREFIX = 5
     # Memory a stream keeps between reads, in bytes per buffer.
     KEPT = 64 << 10
+    # A larger request is not copied but kept.
+    COPIED = 64 << 10
     # HTTP/2 error codes (RFC 9113, 7).
     INTERNAL_ERROR = 2
     # Kinds of records.
@@ -199,7 +201,11 @@ cdef class Stream:
         prefix[1], prefix[2], prefix[3], prefix[4] = size >> 24, size >> 16 & 0xFF, size >> 8 & 0xFF, size & 0xFF
         if not buffer_append(&self.state.body, prefix, PREFIX):
             raise MemoryError
-        if not buffer_append(&self.state.body, <const uint8_t *>body, size):
+        if size > COPIED:
+            # With images a request is megabytes, and a copy would hold up every other stream.
+            self.request = body
+            self.state.rest, self.state.rest_size = <const uint8_t *>body, size
+        elif not buffer_append(&self.state.body, <const uint8_t *>body, size):
             raise MemoryError
 
     def __dealloc__(self):

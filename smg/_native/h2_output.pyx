@@ -33,6 +33,8 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef enum:
     # Bytes written ahead of the socket before another stream's turn has to wait.
     WRITE_SIZE = 64 << 10
+    # Bytes sent until others on the event loop have their turn: a peer on this machine takes them as fast as we write.
+    TURN = 128 << 10
     # A peer that lets so many bytes pile up on our side asks and does not listen.
     MAX_BACKLOG = 4 << 20
     KEPT = 64 << 10
@@ -65,19 +67,27 @@ cdef class Output:
         return self.out.size > self.sent
 
     def send(self, int fd):
-        """Send on a non-blocking socket. Returns True when nothing is left to be sent now. Raises OSError."""
+        """Send on a non-blocking socket, some ``TURN`` bytes at most. Raises OSError.
+
+        Returns True when nothing is left to be sent now.
+        """
         cdef Py_ssize_t count = 0
+        cdef size_t total = 0
         cdef int fault = 0
         with nogil:
             while True:
                 self.fill()
                 if self.out.size == self.sent:
                     break
+                if total >= TURN:
+                    fault = EAGAIN
+                    break
                 count = send(fd, self.out.data + self.sent, self.out.size - self.sent, MSG_NOSIGNAL)
                 if count < 0:
                     fault = errno
                     break
                 self.sent += <size_t>count
+                total += <size_t>count
         if fault == EAGAIN or fault == EINTR:
             return False
         if fault:
@@ -117,22 +127,28 @@ cdef class Output:
             state = (<StreamState **>self.sending.data)[0]
             buffer_drop(&self.sending, sizeof(StreamState *))
             blocked = 0 if self.send_some(state) else blocked + sizeof(StreamState *)
-            if state.flags & BROKEN or state.sent == state.body.size:
+            if state.flags & BROKEN or state.sent == state.body.size + state.rest_size:
                 state.flags &= ~<uint32_t>SENDING
                 buffer_clear(&state.body, 0)
-                state.sent = 0
+                state.rest_size = state.sent = 0
             else:
                 # There is room: it has just been taken out.
                 buffer_append(&self.sending, &state, sizeof(StreamState *))
 
     cdef bint send_some(self, StreamState *state) noexcept nogil:
         """Write one DATA frame of a request; False when the windows are used up."""
-        cdef size_t left = state.body.size - state.sent
+        cdef size_t left = state.body.size + state.rest_size - state.sent
         cdef int64_t room = min(min(state.send_window, self.send_window), <int64_t>self.peer_frame)
-        cdef size_t part = min(left, <size_t>max(room, 0))
+        cdef const uint8_t *data = <const uint8_t *>state.body.data + state.sent
+        cdef size_t part = left
+        if state.sent < state.body.size:
+            part = state.body.size - state.sent
+        else:
+            data = state.rest + (state.sent - state.body.size)
+        part = min(part, <size_t>max(room, 0))
         if part == 0 or state.flags & BROKEN:
             return False
-        self.put(DATA, END_STREAM if part == left else 0, state.id, state.body.data + state.sent, part)
+        self.put(DATA, END_STREAM if part == left else 0, state.id, data, part)
         state.sent += part
         state.send_window -= <int64_t>part
         self.send_window -= <int64_t>part

@@ -120,6 +120,8 @@ cdef class Streams(Output):
         """
         cdef list out
         stream_release(&stream.state, stream.taken)
+        if not stream.state.rest_size:
+            stream.request = None
         out = stream.collected()
         stream.taken = stream.state.held
         self.return_window(&stream.state)
@@ -142,6 +144,7 @@ cdef class Streams(Output):
         stream.owner = None
         buffer_clear(&state.body, 0)
         buffer_clear(&state.partial, 0)
+        state.rest_size, stream.request = 0, None
         del self.open_streams[state.id]
         self.admit()
 

@@ -541,6 +541,63 @@ class AdmissionSettings(_Group, frozen=True):
     ] = 0
 
 
+class MediaSettings(_Group, frozen=True):
+    """Images that requests carry: where they may come from, how large they may be, and what works on them."""
+
+    allowed_domains: Annotated[
+        tuple[str, ...],
+        option("--allowed-media-domains", "Hosts that images may be fetched from; default: any public one."),
+    ] = ()
+    allowed_networks: Annotated[
+        tuple[str, ...],
+        option(
+            "--allowed-media-networks",
+            "Networks (CIDR) that images may be fetched from although they are private, loopback or otherwise not "
+            "public. Metadata services need an entry of their own.",
+        ),
+    ] = ()
+    allowed_local_path: Annotated[
+        str | None,
+        option("--allowed-local-media-path", "Directory that file:// URLs may read from; default: none."),
+    ] = None
+    fetch_timeout_secs: Annotated[
+        float,
+        option("--media-fetch-timeout-secs", "Time to fetch one image, redirects included; 0: no limit.", ge=0),
+    ] = 10.0
+    fetch_concurrency: Annotated[
+        int, option("--media-fetch-concurrency", "Images of one request that are fetched at a time.", ge=1, le=64)
+    ] = 8
+    max_items: Annotated[
+        int, option("--media-max-items", "Images of one request; a model may take fewer.", ge=1, le=1024)
+    ] = 64
+    image_max_bytes: Annotated[
+        int, option("--image-max-input-bytes", "Bytes of one image as it is sent or fetched.", ge=1)
+    ] = 256 << 20
+    max_pixels: Annotated[int, option("--image-max-pixels", "Pixels of one image.", ge=1, le=357_913_941)] = 178_956_970
+    ignore_orientation: Annotated[
+        bool, option("--image-ignore-orientation", "Take images as they are stored, not as their EXIF data turns them.")
+    ] = False
+    resample: Annotated[
+        Literal["torchvision", "pillow"],
+        option(
+            "--mm-resample",
+            "Whose pixels to match bit for bit: the fast (torchvision) or the slow (pillow) Hugging Face processors.",
+        ),
+    ] = "torchvision"
+    threads: Annotated[
+        int, option("--vision-threads", "Threads per worker process that decode and preprocess images.", ge=1, le=64)
+    ] = 1
+    cache_mb: Annotated[
+        int,
+        option(
+            "--mm-pixel-cache-mb",
+            "Preprocessed images that each worker process remembers, in MiB; 0: none.",
+            ge=0,
+            le=1 << 20,
+        ),
+    ] = 256
+
+
 class SecuritySettings(_Group, frozen=True):
     """Keys. A client sends one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'."""
 
@@ -613,6 +670,7 @@ class Settings(_Group, frozen=True):
     routing: RoutingSettings = RoutingSettings()
     disaggregation: DisaggregationSettings = DisaggregationSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    media: MediaSettings = MediaSettings()
     security: SecuritySettings = SecuritySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     embedded: EmbeddedSettings = EmbeddedSettings()

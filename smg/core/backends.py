@@ -13,6 +13,7 @@ import msgspec
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.events import Event
+from smg.core.media import MediaInputs
 from smg.core.request import Constraint, GenerationRequest, Limits, Logprobs, Sampling
 from smg.core.stream import StreamTable
 
@@ -51,7 +52,7 @@ class EngineRequest(msgspec.Struct):
     adapter as the engine knows it. ``require_reasoning`` says that the model is to think before it answers (and before
     a constraint applies). ``from_first_token``: the constraint has room for reasoning itself and applies at once,
     whatever the engine would do otherwise. ``vocab_size`` is the engine's, 0 when unknown. ``leg`` is set for one
-    engine of a pair.
+    engine of a pair. ``media`` belongs to placeholders of ``ids``.
     """
 
     id: str
@@ -70,6 +71,7 @@ class EngineRequest(msgspec.Struct):
     vocab_size: int = 0
     trace: str | None = None
     leg: Leg | None = None
+    media: MediaInputs | None = None
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ What only one dialect has (thinking signatures, response items) has its own plac
 the raw body is kept, so that raw and provider backends patch it instead of re-encoding it.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -164,6 +165,10 @@ class GenerationRequest(msgspec.Struct):
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
     ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said. ``lora`` names a LoRA
     adapter as the engine knows it.
+
+    ``attachments`` are media of prompts that have their placeholders themselves, one list per prompt, and
+    ``attachments_path`` where the body has them. ``placeholders`` (kind of media to token) are what a chat template's
+    media parts become; the pipeline puts in what the model takes.
     """
 
     dialect: str
@@ -192,6 +197,9 @@ class GenerationRequest(msgspec.Struct):
     thinking: bool | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     lora: str | None = None
+    attachments: Sequence[Sequence[MediaPart]] = ()
+    attachments_path: str = ""
+    placeholders: Mapping[str, str] = {}
     hints: Hints = Hints()
     raw: bytes = b""
     options: Any = None
@@ -200,3 +208,15 @@ class GenerationRequest(msgspec.Struct):
     def choices(self) -> int:
         """Number of choices of the whole answer."""
         return self.n * max(1, len(self.prompts))
+
+    def media(self) -> Iterator[tuple[str, MediaPart]]:
+        """All media in the order of the prompt, each with the path of its part in the body."""
+        for index, message in enumerate(self.messages):
+            if isinstance(message.content, list):
+                for number, part in enumerate(message.content):
+                    if isinstance(part, MediaPart):
+                        yield f"messages[{index}].content[{number}]", part
+        several = len(self.attachments) > 1
+        for prompt, parts in enumerate(self.attachments):
+            path = f"{self.attachments_path}[{prompt}]" if several else self.attachments_path
+            yield from ((f"{path}[{number}]", part) for number, part in enumerate(parts))

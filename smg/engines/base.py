@@ -6,13 +6,13 @@ joins one Adapter and one transport into a tokens backend. Adding a contract: on
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
 from smg.core.backends import BackendKind, EngineRequest
 from smg.core.batch import TokenBatch
-from smg.engines.media import MediaItem
+from smg.engines.encoder_items import MediaItem
 from smg.engines.transport.base import Tokens
 
 
@@ -86,7 +86,8 @@ class Adapter(Protocol):
 
     ``service`` is the full gRPC service name, ``encoder_service`` that of the feature ``encode``. ``capabilities`` are
     features of ``smg.engines.capabilities``; what belongs to one that is missing here is never called. ``health_secs``
-    is how long the engine's own HealthCheck may take (some generate a token for it).
+    is how long the engine's own HealthCheck may take (some generate a token for it). ``media_dtype`` is the element
+    type of media tensors (``core.media.Tensor``) unless an engine tells another; empty where no tensors are sent.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Adapter(Protocol):
     encoder_service: str
     capabilities: frozenset[str]
     health_secs: float
+    media_dtype: ClassVar[str]
 
     def generate(self, request: EngineRequest) -> bytes:
         """Encode a Generate request. Raises GatewayError (400) for what the contract cannot express."""

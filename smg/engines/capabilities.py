@@ -30,6 +30,7 @@ _REQUEST: Mapping[str, str] = {
     "lora": "a LoRA adapter for each request",
     "dp_rank": "a pin to a data-parallel rank",
     "disaggregation": "prefill and decode on separate engines",
+    "image": "image input",
 }
 
 # What else an engine may offer.

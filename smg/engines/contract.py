@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from smg.core.errors import GatewayError
 from smg.engines import protobuf
 from smg.engines.base import EmbedResult, EngineLoad
-from smg.engines.media import MediaItem
+from smg.engines.encoder_items import MediaItem
 
 HEALTH_SECS = 5.0
 # For engines that generate a token to tell whether they can: they take up to 20 s themselves (spec 2.7).
@@ -15,7 +15,8 @@ GENERATING_HEALTH_SECS = 25.0
 
 class ContractAdapter:
     """Base of the adapters. ``pb`` is the module of generated messages; methods of a feature that ``capabilities``
-    lacks raise ``not_implemented``."""
+    lacks raise ``not_implemented``. ``media_dtype`` is the element type of preprocessed media unless an engine tells
+    another, empty for a contract without tensors."""
 
     pb: ClassVar[Any]
     name: str
@@ -23,6 +24,7 @@ class ContractAdapter:
     encoder_service: str = ""
     capabilities: frozenset[str]
     health_secs: float = HEALTH_SECS
+    media_dtype: ClassVar[str] = ""
 
     def require(self, feature: str) -> None:
         """Raise GatewayError ``not_implemented`` (501) when the contract does not have ``feature``."""

@@ -12,8 +12,8 @@ from smg.engines import admin, health_v1, kv_events
 from smg.engines.admin import AdminResult, ProfileOptions
 from smg.engines.base import Adapter, Decoder, EmbedResult, EngineInfo, EngineLoad
 from smg.engines.contract import not_offered
+from smg.engines.encoder_items import MediaItem
 from smg.engines.kv_events import KvBatch
-from smg.engines.media import MediaItem
 from smg.engines.source import GrpcSource, cancelled_error
 from smg.engines.transport.base import MESSAGE_LIMIT, Call, TokenCall, TokenTransport, Transport
 from smg.engines.transport.errors import RpcError
@@ -68,7 +68,11 @@ class GrpcDriver:
             raise cancelled_error(ctx.cancel.reason)
         if ctx.remaining() == 0.0:
             raise cancelled_error("deadline")
-        message = self.adapter.generate(request)
+        if request.media is None:
+            message = self.adapter.generate(request)
+        else:
+            # Megabytes to copy, which the threads do without the GIL.
+            message = await asyncio.to_thread(self.adapter.generate, request)
         if len(message) > self._message_limit:
             raise GatewayError(
                 "request_too_large",

@@ -1,26 +1,70 @@
-"""Preprocessed media, as engines take them (spec engine-contract 2.13)."""
+"""Media in engine messages: what the contracts' multimodal messages share (spec engine-contract 2.13, multimodal 12).
 
-import msgspec
+A tensor is megabytes, so it never passes through a generated message, which would copy it twice while holding the GIL.
+The message is serialized without it, and the field is put behind: protobuf merges what comes later into what was there.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from smg._native.joined import join
+from smg.core.backends import EngineRequest
+from smg.core.media import MediaInputs, Tensor
+
+# ``smg.grpc.common.Modality``.
+MODALITIES = {"image": 1, "audio": 2, "video": 3}
+
+_LENGTH_DELIMITED = 2
 
 
-class MediaTensor(msgspec.Struct, frozen=True):
-    """A tensor as bytes in C order; ``dtype`` as engines name it (``float32``, ``bfloat16``)."""
+def with_tensor(message: bytes, kind: Any, field: str, inputs: MediaInputs | None) -> bytes:
+    """``message``, a serialized ``kind``, with the bytes of the primary tensor of ``inputs`` if there is one.
 
-    shape: tuple[int, ...]
-    dtype: str
-    data: bytes
-
-
-class MediaItem(msgspec.Struct, frozen=True):
-    """One image, video or audio clip.
-
-    ``modality`` is ``image``, ``video`` or ``audio``, ``content_hash`` names its content. ``placeholders`` are (offset,
-    length) of its tokens in the prompt, ``token`` is the id they have there.
+    They go into ``mm_inputs.pixel_values``, to ``field`` of its TensorData. Copies without the GIL.
     """
+    if inputs is None or inputs.tensor is None:
+        return message
+    return join([message, *nested(kind, ("mm_inputs", "pixel_values", field), inputs.tensor.pieces)])
 
-    modality: str
-    content_hash: bytes
-    pixels: MediaTensor
-    tensors: dict[str, MediaTensor] = msgspec.field(default_factory=dict)
-    placeholders: tuple[tuple[int, int], ...] = ()
-    token: int | None = None
+
+def nested(kind: Any, path: Sequence[str], pieces: Sequence[Any]) -> list[Any]:
+    """The buffers of one field on the wire: the headers of all messages of ``path``, then ``pieces``.
+
+    ``path`` names message fields from ``kind`` on, and last a field of bytes or of a message.
+    """
+    descriptor, numbers = kind.DESCRIPTOR, []
+    for name in path:
+        field = descriptor.fields_by_name[name]
+        numbers.append(field.number)
+        descriptor = field.message_type
+    head, size = b"", sum(memoryview(piece).nbytes for piece in pieces)
+    for number in reversed(numbers):
+        head = _varint(number << 3 | _LENGTH_DELIMITED) + _varint(size + len(head)) + head
+    return [head, *pieces]
+
+
+def tensor(kind: Any, value: Tensor, field: str | None) -> Any:
+    """A TensorData of ``value``; its bytes go into ``field``, or nowhere when that is None."""
+    message = kind(shape=value.shape, dtype=value.dtype)
+    if field is not None:
+        setattr(message, field, value.tobytes())
+    return message
+
+
+def ranges(kind: Any, found: Sequence[tuple[int, int]]) -> list[Any]:
+    """PlaceholderRange messages of (offset, length) pairs."""
+    return [kind(offset=offset, length=length) for offset, length in found]
+
+
+def anchored_ids(request: EngineRequest, media: MediaInputs) -> list[int]:
+    """The prompt for an engine that expands placeholders itself; ids behind the expanded prompt stay."""
+    return [*media.anchored, *request.ids[media.expanded :]]
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,6 +1,6 @@
 """The engine contracts this gateway speaks: one row each, in the order in which probing asks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from smg.engines.base import Adapter
 from smg.engines.mlx.adapter import MlxAdapter
@@ -9,7 +9,7 @@ from smg.engines.tokenspeed.adapter import TokenSpeedAdapter
 from smg.engines.trtllm.adapter import TrtllmAdapter
 from smg.engines.vllm.adapter import VllmAdapter
 
-ADAPTERS: Mapping[str, Callable[[], Adapter]] = {
+ADAPTERS: Mapping[str, type[Adapter]] = {
     "vllm": VllmAdapter,
     "sglang": SglangAdapter,
     "trtllm": TrtllmAdapter,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from smg.core.backends import Bootstrap
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.engines.media import MediaItem
+from smg.engines.encoder_items import MediaItem
 from smg.fleet.breaker import Outcome
 from smg.fleet.roles import meeting_point
 from smg.pipeline.services import Services

@@ -192,9 +192,11 @@ def _part(request: GenerationRequest, number: int) -> GenerationRequest:
     """The request for one prompt."""
     prompt = request.prompts[number]
     path = f"{request.prompt_path}[{number}]"
-    if isinstance(prompt, str):
-        return replace(request, prompts=[], prompt_text=prompt, prompt_path=path)
-    return replace(request, prompts=[], prompt_ids=prompt, prompt_path=path)
+    request = replace(request, prompts=[], prompt_path=path)
+    if request.attachments:
+        at = f"{request.attachments_path}[{number}]"
+        request = replace(request, attachments=[request.attachments[number]], attachments_path=at)
+    return replace(request, prompt_text=prompt) if isinstance(prompt, str) else replace(request, prompt_ids=prompt)
 
 
 async def _together(works: Iterable[Awaitable[None]]) -> None:

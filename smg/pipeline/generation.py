@@ -24,8 +24,9 @@ from smg.pipeline.choice import Choice
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.limits import fit, must_generate, refuse_media
+from smg.pipeline.limits import fit, must_generate
 from smg.pipeline.loading import loaded
+from smg.pipeline.media import WithMedia
 from smg.pipeline.plan import Plan
 from smg.pipeline.prompt import PromptReport
 from smg.pipeline.reading import read
@@ -144,18 +145,23 @@ class Generation:
         self._facts.model(model.id)
         self._services.admission.check()
         must_generate(model)
-        refuse_media(request)
         text = await self._interrupt.run(loaded(self._services.texts, model))
         decoder = text.decoder
         if request.suffix is not None and request.prompt_text is not None:
             request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
-        prepared = await self._interrupt.run(prepare(text, request))
+        media: WithMedia | None = None
+        if next(request.media(), None) is None:
+            prepared = await self._interrupt.run(prepare(text, request))
+        else:
+            fleet = self._services.view.snapshot()
+            media = await self._interrupt.run(self._services.media.prepare(fleet, model, text, request))
+            prepared = media.prepared
         limits = fit(model, request.limits, len(prepared.ids))
         stops = share_out(request.stop, model.eos_ids, text.tokenizer)
         reading = read(self._services, model, text, request, prepared)
         if reading.output.ignored:
             self._facts.ignored(reading.output.ignored)
-        self._plan = Plan(model, text, decoder, prepared, limits, stops, reading)
+        self._plan = Plan(model, text, decoder, prepared, limits, stops, reading, media)
         self.usage = Usage(prompt_tokens=len(prepared.ids))
 
     async def _admit(self) -> None:

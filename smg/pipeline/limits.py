@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from smg.core.errors import GatewayError
-from smg.core.request import GenerationRequest, Limits, MediaPart, Sampling
+from smg.core.request import Limits, Sampling
 from smg.fleet.records import ModelRecord
 
 
@@ -56,21 +56,3 @@ def must_generate(model: ModelRecord) -> None:
         raise GatewayError(
             "invalid_request", f"the model '{model.id}' makes embeddings; it does not generate text", param="model"
         )
-
-
-def refuse_media(request: GenerationRequest) -> None:
-    """Refuse images, audio, video and files rather than answer as if they had not been sent.
-
-    Raises:
-        GatewayError: ``unsupported_parameter`` naming the part.
-    """
-    for index, message in enumerate(request.messages):
-        if not isinstance(message.content, list):
-            continue
-        for number, part in enumerate(message.content):
-            if isinstance(part, MediaPart):
-                raise GatewayError(
-                    "unsupported_parameter",
-                    f"this model takes no {part.kind} input",
-                    param=f"messages[{index}].content[{number}]",
-                )

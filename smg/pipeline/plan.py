@@ -9,6 +9,7 @@ from smg.core.request import GenerationRequest, Limits
 from smg.core.stream import Decoder
 from smg.fleet.records import ModelRecord
 from smg.pipeline.limits import with_defaults
+from smg.pipeline.media import WithMedia
 from smg.pipeline.reading import Reading
 from smg.pipeline.stops import Stops
 from smg.routing import needs
@@ -27,13 +28,14 @@ class Plan(msgspec.Struct):
     limits: Limits
     stops: Stops
     reading: Reading
+    media: WithMedia | None = None
 
     def query(self, request: GenerationRequest) -> Query:
         """What the router is asked."""
         ids = self.prepared.ids
         return Query(
             self.model.id,
-            ids,
+            ids if self.media is None else self.media.routing_ids,
             hints=request.hints,
             tokens=len(ids),
             needs=needs.required(request, self.reading.output.constraint),
@@ -61,4 +63,5 @@ class Plan(msgspec.Struct):
             from_first_token=output.from_first_token,
             vocab_size=self.model.vocab_size,
             trace=ctx.trace.header() if ctx.trace else None,
+            media=None if self.media is None else self.media.inputs,
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from smg._native.region import Region
+from smg.config.load import SettingsError
 from smg.config.settings import Settings
 from smg.constraints.abilities import KnownAbilities
 from smg.core.stream import StreamTable
@@ -17,6 +18,7 @@ from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
 from smg.parsing.choose import named
 from smg.pipeline.debug import DebugWindow
+from smg.pipeline.media import Media, check_settings
 from smg.pipeline.silence import Silences
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
@@ -61,15 +63,18 @@ class Services:
     abilities: KnownAbilities = field(default_factory=KnownAbilities)
     budget: RetryBudget = field(default_factory=RetryBudget)
     silences: Silences = field(init=False)
+    media: Media = field(init=False)
 
     def __post_init__(self) -> None:
         self.silences = Silences(self.view, self.settings.routing.idle_timeout_secs)
+        self.media = Media(self.settings)
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
         for model in snapshot.models:
             self.texts.ensure(model)
         self.texts.prune(snapshot.models)
+        self.media.retain(snapshot.models)
         self.drivers.retain(snapshot.workers)
 
     async def watch(self) -> None:
@@ -88,6 +93,7 @@ class Services:
     async def close(self) -> None:
         """Close the connections to engines and let no more tokenizers load."""
         self.texts.close()
+        await self.media.close()
         await self.drivers.close()
 
 
@@ -117,8 +123,10 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     """Make the services of request worker ``process``. Needs a running event loop only from the first request on.
 
     Raises:
-        SettingsError: the settings name a parser that does not exist.
+        SettingsError: the settings name a parser that does not exist, or a network that is none.
     """
+    if (problem := check_settings(settings)) is not None:
+        raise SettingsError([problem])
     named(settings.model)
     view = FleetView(region)
     metrics = Metrics(region, process)

@@ -21,6 +21,7 @@ _PARAMS: Mapping[str, str] = {
     "prompt_logprobs": "logprobs",
     "lora": "lora_path",
     "dp_rank": "data_parallel_rank",
+    "image": "messages",
     **{kind: param_of(kind) for kind in CONSTRAINTS},
 }
 
@@ -38,6 +39,7 @@ def required(request: GenerationRequest, constraint: Constraint | None) -> froze
         "lora": request.lora is not None,
     }
     features = frozenset(name for name, wanted in asked.items() if wanted)
+    features |= {part.kind for _, part in request.media()}
     return features if constraint is None else features | {constraint.kind}
 
 

@@ -9,6 +9,7 @@ import msgspec
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest, Message, ToolChoice
 from smg.text import call_format, content_format, messages, system_roles, thinking
+from smg.text.media import unmark
 from smg.text.shield import reveal
 from smg.text.template import compile_template
 from smg.text.tokenizer import Tokenizer
@@ -112,7 +113,7 @@ class Chat:
         protect = self._tokenizer.shield.protect
         context: dict[str, Any] = {
             **self._special,
-            "messages": protect(messages.to_dicts(turns, self.forms)),
+            "messages": protect(messages.to_dicts(turns, self._forms_of(request))),
             "add_generation_prompt": not answered,
         }
         if request.reasoning_effort is not None:
@@ -124,7 +125,13 @@ class Chat:
             wanted = thinking.wish(self.toggle, request)
             if wanted is not None:
                 context[self.toggle.key] = wanted
-        return self.template.render(context | protect(request.template_kwargs))
+        prompt = self.template.render(context | protect(request.template_kwargs))
+        return unmark(prompt, request.placeholders)
+
+    def _forms_of(self, request: GenerationRequest) -> messages.Forms:
+        if not request.placeholders:
+            return self.forms
+        return msgspec.structs.replace(self.forms, placeholders=request.placeholders)
 
     def _history(self, prompt: str, last: Message, index: int) -> str:
         """The text to go on from behind ``prompt``, which ends as for an answer still to come."""

@@ -1,15 +1,16 @@
 """Canonical messages and tools to the plain dicts a chat template reads (spec text-pipeline 8)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from smg.core.errors import bad_request
-from smg.core.request import Message, Part, RawPart, ReasoningPart, RefusalPart, TextPart, Tool, ToolCall
+from smg.core.request import MediaPart, Message, Part, RawPart, ReasoningPart, RefusalPart, TextPart, Tool, ToolCall
 from smg.text.call_format import CallFormat
 from smg.text.content_format import ContentFormat
+from smg.text.media import entry, mark
 
 # What joins the text parts of a message when the template wants one string. Parts of a tool result or of an earlier
 # answer are pieces of one text; those of users are separate paragraphs.
@@ -17,10 +18,11 @@ _SEPARATORS = {"tool": "", "assistant": ""}
 
 
 class Forms(msgspec.Struct, frozen=True):
-    """How one template wants its messages."""
+    """How one template wants its messages; ``placeholders`` are of the kinds of media that it may be given."""
 
     content: ContentFormat = ContentFormat()
     calls: CallFormat = CallFormat()
+    placeholders: Mapping[str, str] = {}
 
 
 def to_dicts(messages: Sequence[Message], forms: Forms) -> list[dict[str, Any]]:
@@ -60,39 +62,47 @@ def reasoning_text(message: Message) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def content_text(message: Message, path: str) -> str:
-    """The message's text as one string.
+def content_text(message: Message, path: str, placeholders: Mapping[str, str] = {}) -> str:
+    """The message's text as one string, marks of its media in front (``text.media``).
 
     Raises:
-        GatewayError: 400 for a part that is no text; ``path`` is where the content is.
+        GatewayError: 400 for a part that is neither text nor of ``placeholders``; ``path`` is where the content is.
     """
     if not isinstance(message.content, list):
         return message.content or ""
-    texts = [_part_text(part, f"{path}[{index}]") for index, part in enumerate(message.content)]
-    return _SEPARATORS.get(message.role, "\n").join(text for text in texts if text is not None)
+    marks, texts = [], []
+    for index, part in enumerate(message.content):
+        if isinstance(part, MediaPart):
+            marks.append(mark(part, placeholders, f"{path}[{index}]"))
+        elif (found := _part_text(part, f"{path}[{index}]")) is not None:
+            texts.append(found)
+    text = _SEPARATORS.get(message.role, "\n").join(texts)
+    return "\n".join([*marks, text] if text else marks)
 
 
 def _content(message: Message, forms: Forms, path: str) -> Any:
     role = message.role if message.role != "developer" else "system"
     if isinstance(message.content, list) and role in forms.content.parts:
-        parts = [_part(part, f"{path}[{index}]") for index, part in enumerate(message.content)]
+        parts = [_part(part, forms.placeholders, f"{path}[{index}]") for index, part in enumerate(message.content)]
         kept = [part for part in parts if part is not None]
         if kept:
             return kept
-    text = content_text(message, path)
+    text = content_text(message, path, forms.placeholders)
     if not text and message.role == "assistant":
         return None if forms.calls.null else ""
     return text if role in forms.content.strings else [{"type": "text", "text": text}]
 
 
-def _part(part: Part, path: str) -> dict[str, Any] | None:
+def _part(part: Part, placeholders: Mapping[str, str], path: str) -> dict[str, Any] | None:
     if isinstance(part, RawPart):
         return part.raw
+    if isinstance(part, MediaPart):
+        return entry(part, placeholders, path)
     text = _part_text(part, path)
     return None if text is None else {"type": "text", "text": text}
 
 
-def _part_text(part: Part, path: str) -> str | None:
+def _part_text(part: TextPart | RefusalPart | ReasoningPart | RawPart, path: str) -> str | None:
     match part:
         case TextPart() | RefusalPart():
             return part.text
@@ -100,8 +110,6 @@ def _part_text(part: Part, path: str) -> str | None:
             return None
         case RawPart():
             raise bad_request(f"this model does not take content parts of type '{part.type}'", path)
-        case _:
-            raise bad_request(f"this model does not take {part.kind} input", path)
 
 
 def _call(call: ToolCall, format: CallFormat, path: str) -> dict[str, Any]:

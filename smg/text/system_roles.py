@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from smg.core.request import Message, Part, TextPart
+from smg.core.errors import bad_request
+from smg.core.request import MediaPart, Message, Part, TextPart
 from smg.text import probes
 from smg.text.template import ChatTemplate
 
@@ -40,10 +41,18 @@ def has_late(messages: Sequence[Message]) -> bool:
 
 
 def merge_into_first(messages: Sequence[Message]) -> list[Message]:
-    """Move all system messages' texts into one leading message, in their order; the other turns stay as they are."""
+    """Move all system messages' texts into one leading message, in their order; the other turns stay as they are.
+
+    Raises:
+        GatewayError: 400 for media in a message that would have to move: they must stay in their order.
+    """
     system = [message for message in messages if message.role == "system"]
     if not system:
         return list(messages)
+    for index, message in enumerate(messages[1:], 1):
+        parts = message.content if message.role == "system" and isinstance(message.content, list) else []
+        if any(isinstance(part, MediaPart) for part in parts):
+            raise bad_request("this model takes media of system messages in the first one only", f"messages[{index}]")
     merged = msgspec.structs.replace(system[0], content=_join([message.content for message in system]))
     return [merged, *(message for message in messages if message.role != "system")]
 

@@ -1,70 +1,144 @@
-"""The images of one request: fetched together, decoded and preprocessed on the media pool, in request order."""
+"""The images of one request: fetched together, each decoded and preprocessed by itself on the media pool, joined."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 from blake3 import blake3
 
-from smg.vision.decode import DEFAULT_OPTIONS, U8, DecodeOptions, decode_image
-from smg.vision.families.base import Encoded, Family, Plan, Tensor, allocate
+from smg.core.errors import GatewayError
+from smg.vision.cache import Processed, ProcessedCache
+from smg.vision.decode import DEFAULT_OPTIONS, DecodeOptions, decode_image
+from smg.vision.families.base import Family, Plan, Tensor
 from smg.vision.fetch import Fetcher, Wanted
+from smg.vision.model import VisionModel
+from smg.vision.normalise import STORAGE, Precision
 from smg.vision.pool import MediaPool
 
 T = TypeVar("T")
 
+# Hashing less than this is quicker than handing it to a thread.
+_HASH_INLINE = 1 << 16
+
 
 class LoadedImage(NamedTuple):
-    """``pixels`` uint8[H, W, 3]; ``digest`` is BLAKE3 of the encoded bytes, 64 lower-case hexadecimal digits.
+    """``encoded`` are the client's bytes; ``digest`` tells bytes and processing apart (32 bytes)."""
 
-    The digest is what engines and routing know an image by (spec multimodal 3, 12).
-    """
+    encoded: bytes
+    digest: bytes
+    processed: Processed
 
-    pixels: U8
-    digest: str
+    @property
+    def plan(self) -> Plan:
+        return self.processed.plan
 
 
 class Images:
-    """Loads and encodes images. Shares its fetcher and pool with other requests and owns neither."""
+    """Loads images for models. Shares its fetcher, pool and cache with other requests and owns none of them.
 
-    def __init__(self, fetcher: Fetcher, pool: MediaPool, options: DecodeOptions = DEFAULT_OPTIONS) -> None:
+    ``max_tensor_bytes`` bounds what the images of one request become.
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        pool: MediaPool,
+        cache: ProcessedCache,
+        options: DecodeOptions = DEFAULT_OPTIONS,
+        max_tensor_bytes: int = 256 << 20,
+    ) -> None:
         self._fetcher = fetcher
         self._pool = pool
+        self._cache = cache
         self._options = options
+        self._max_tensor_bytes = max_tensor_bytes
+        self._settings = repr(options).encode()
 
-    async def load(self, wanted: Sequence[Wanted]) -> list[LoadedImage]:
-        """Fetch and decode all images; one that is named twice is fetched and decoded once.
+    async def load(
+        self, model: VisionModel, wanted: Sequence[Wanted], precision: Precision | None
+    ) -> list[LoadedImage]:
+        """Fetch, decode and preprocess all images, in order; without ``precision`` they are only planned.
+
+        One that is named twice is fetched and processed once.
 
         Raises:
-            GatewayError: status 400 naming the part, see ``Fetcher.fetch_all`` and ``decode_image``; ``overloaded``.
+            GatewayError: status 400 naming the part (see ``Fetcher.fetch_all``, ``decode_image``, ``Family.plan``);
+                ``media_too_large`` for all together; ``overloaded``.
         """
         data = await self._fetcher.fetch_all(wanted)
-        first = {id(one): index for index, one in reversed(list(enumerate(data)))}
+        left = [self._max_tensor_bytes]
 
-        def decoding(index: int) -> Callable[[], LoadedImage]:
-            encoded, param = data[index], wanted[index].param
-            return lambda: LoadedImage(decode_image(encoded, self._options, param).pixels, blake3(encoded).hexdigest())
+        async def one(encoded: bytes, param: str | None) -> LoadedImage:
+            image = await self._one(model, encoded, precision, param)
+            left[0] -= image.processed.nbytes
+            if left[0] < 0:
+                message = f"the images become more than {self._max_tensor_bytes} bytes for the engine"
+                raise GatewayError("media_too_large", message, param=param)
+            return image
 
-        indexes = sorted(first.values())
-        loaded = await _all([self._pool.run(decoding(index)) for index in indexes])
-        by_index = dict(zip(indexes, loaded, strict=True))
-        return [by_index[first[id(one)]] for one in data]
+        return await _all([one(encoded, item.param) for encoded, item in zip(data, wanted, strict=True)])
 
-    async def encode(self, family: Family, images: Sequence[LoadedImage]) -> Encoded:
-        """Preprocess at least one image for ``family``; the images of a request run beside each other.
+    async def _one(
+        self, model: VisionModel, encoded: bytes, precision: Precision | None, param: str | None
+    ) -> LoadedImage:
+        identity = model.settings + self._settings
+        if len(encoded) <= _HASH_INLINE:
+            digest = blake3(encoded + identity).digest()
+        else:
+            digest = await asyncio.to_thread(lambda: blake3(encoded).update(identity).digest())
+        job = _processing(model, encoded, precision, self._options, self._pool)
+        try:
+            processed = await self._cache.get(digest + (precision or "").encode(), lambda: self._pool.run(job))
+        except GatewayError as error:
+            if error.status != 400:
+                raise
+            # The work may have been another request's, so the place is told here.
+            raise GatewayError(error.code, error.message, param=param, detail=error.detail) from None
+        return LoadedImage(encoded, digest, processed)
 
-        Raises:
-            GatewayError: ``invalid_value`` for a size the model can't take; ``overloaded``.
+    async def joined(self, family: Family, images: Sequence[LoadedImage]) -> list[Tensor]:
+        """The images' tensors, contiguous, so that their bytes in order are those of the batch.
+
+        Images of unequal size in a batched layout are padded with zeros to the largest.
         """
-        plans = [family.plan(image.pixels.shape[0], image.pixels.shape[1]) for image in images]
-        tensor, parts = allocate(family, plans)
+        tensors = [image.processed.tensor for image in images]
+        assert all(tensor is not None for tensor in tensors), "load() had no precision"
+        found = [tensor for tensor in tensors if tensor is not None]
+        largest = tuple(np.max([tensor.shape for tensor in found], axis=0))
+        if family.layout.kind == "flat" or all(tensor.shape == largest for tensor in found):
+            return found
+        return await _all([self._pool.run(_padding(tensor, largest)) for tensor in found])
 
-        def filling(image: LoadedImage, plan: Plan, part: Tensor) -> Callable[[], None]:
-            return lambda: family.fill(image.pixels, plan, part, self._pool.split)
 
-        jobs = zip(images, plans, parts, strict=True)
-        await _all([self._pool.run(filling(*job)) for job in jobs])
-        return Encoded(tensor, family.side(plans), plans)
+def _processing(
+    model: VisionModel, encoded: bytes, precision: Precision | None, options: DecodeOptions, pool: MediaPool
+) -> Callable[[], Processed]:
+    """The job that decodes and preprocesses one image; its pixels live no longer than the job."""
+
+    def job() -> Processed:
+        pixels = decode_image(encoded, options).pixels
+        family = model.family(precision or "float32")
+        plan = family.plan(pixels.shape[0], pixels.shape[1])
+        if precision is None:
+            return Processed(plan, None)
+        out = np.empty(plan.shape, STORAGE[precision])
+        family.fill(pixels, plan, out, pool.split)
+        out.flags.writeable = False
+        return Processed(plan, out)
+
+    return job
+
+
+def _padding(tensor: Tensor, shape: tuple[int, ...]) -> Callable[[], Tensor]:
+    def job() -> Tensor:
+        if tensor.shape == shape:
+            return tensor
+        out = np.zeros(shape, tensor.dtype)
+        out[tuple(slice(size) for size in tensor.shape)] = tensor
+        return out
+
+    return job
 
 
 async def _all(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -80,7 +80,7 @@ class MediaPool:
         self.threads = threads
         self._limit = threads + queued
         self._jobs = 0
-        self._executor = ThreadPoolExecutor(threads, "smg-vision", initializer=_lower_priority)
+        self._executor = ThreadPoolExecutor(threads, "smg-vision", initializer=lower_priority)
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run ``job`` on a pool thread.
@@ -132,7 +132,8 @@ def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) ->
         loop.call_soon_threadsafe(function)
 
 
-def _lower_priority() -> None:
+def lower_priority() -> None:
+    """Let the calling thread step back behind event loops."""
     # Linux gives every thread a niceness of its own. Elsewhere, or when it is forbidden, threads keep theirs.
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

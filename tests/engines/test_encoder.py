@@ -9,7 +9,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engines.capabilities import offered
-from smg.engines.media import MediaItem, MediaTensor
+from smg.engines.encoder_items import MediaItem, MediaTensor
 from smg.engines.table import adapter
 from tests.engines.contracts import driver_to, lacking
 

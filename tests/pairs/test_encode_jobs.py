@@ -10,7 +10,7 @@ from smg.config.settings import RoutingSettings
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import Fault, Script
-from smg.engines.media import MediaItem, MediaTensor
+from smg.engines.encoder_items import MediaItem, MediaTensor
 from smg.pipeline.encode_jobs import EncodeJobs
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts

@@ -1,22 +1,38 @@
-"""Images of a request, from bytes to one tensor (spec multimodal 1; MM-01)."""
+"""Images of a request, from bytes to the tensors of a batch (spec multimodal 1, 14; case MM-01)."""
 
+import asyncio
 import io
 
 import numpy as np
 import pytest
-from blake3 import blake3
 from PIL import Image
 
 from smg.core.errors import GatewayError
 from smg.core.request import MediaPart
 from smg.vision import decode, images
+from smg.vision.cache import ProcessedCache
 from smg.vision.config import parse_config
+from smg.vision.decode import DecodeOptions
 from smg.vision.families.base import encode
+from smg.vision.families.pixtral import Pixtral
 from smg.vision.families.qwen_vl import Qwen2VL
 from smg.vision.fetch import Fetcher, Wanted
 from smg.vision.images import Images
+from smg.vision.model import VisionModel
 from smg.vision.pool import MediaPool
 from smg.vision.sources import MediaPolicy
+
+
+class Tokens:
+    def token_id(self, text):
+        return 1
+
+    def encode(self, text, add_special_tokens=False):
+        return [2]
+
+
+def model(kind=Qwen2VL, flavour="pillow", **config):
+    return VisionModel(kind, {"config.json": {}, "preprocessor_config.json": config}, Tokens(), flavour)
 
 
 def png(height, width, seed):
@@ -30,55 +46,131 @@ def wanted(*data):
     return [Wanted(MediaPart(kind="image", data=one), f"messages[0].content[{i}]") for i, one in enumerate(data)]
 
 
+class Loader(Images):
+    """Counts what is decoded."""
+
+    def __init__(self, monkeypatch, limit=256 << 20, options=decode.DEFAULT_OPTIONS, cache=64 << 20):
+        self.pool = MediaPool(2)
+        self.fetcher = Fetcher(MediaPolicy())
+        self.decoded = 0
+        super().__init__(self.fetcher, self.pool, ProcessedCache(cache), options, limit)
+
+        def counting(*arguments):
+            self.decoded += 1
+            return decode.decode_image(*arguments)
+
+        monkeypatch.setattr(images, "decode_image", counting)
+
+
 @pytest.fixture
-async def loader():
-    fetcher, pool = Fetcher(MediaPolicy()), MediaPool(2)
-    yield Images(fetcher, pool)
-    pool.close()
-    await fetcher.close()
+async def make(monkeypatch):
+    made = []
+
+    def make(**options):
+        made.append(Loader(monkeypatch, **options))
+        return made[-1]
+
+    yield make
+    for loader in made:
+        loader.pool.close()
+        await loader.fetcher.close()
 
 
-async def test_images_stay_in_order_and_carry_their_digest(loader):
-    (a, a_png), (b, b_png) = png(40, 60, 1), png(90, 30, 2)
-    got = await loader.load(wanted(a_png, b_png))
-    np.testing.assert_array_equal(got[0].pixels, a)
-    np.testing.assert_array_equal(got[1].pixels, b)
-    assert [one.digest for one in got] == [blake3(a_png).hexdigest(), blake3(b_png).hexdigest()]
+async def test_images_become_what_they_become_one_after_the_other(make, either):
+    found = [png(*size, 3) for size in [(900, 700), (100, 300), (56, 56)]]
+    loader = make()
+    loaded = await loader.load(model(), wanted(*(data for _, data in found)), "float32")
+    family = model().family("float32")
+    alone = encode(family, [pixels for pixels, _ in found])
+    batch = np.concatenate(await loader.joined(family, loaded))
+    np.testing.assert_array_equal(batch, alone.tensor)
+    assert [image.plan for image in loaded] == alone.plans
+    assert [image.encoded for image in loaded] == [data for _, data in found]
 
 
-async def test_the_same_bytes_are_decoded_once(loader, monkeypatch):
+async def test_a_batch_of_unequal_images_is_padded_with_zeros(make):
+    found = [png(*size, 3) for size in [(64, 128), (128, 64)]]
+    loader, pixtral = make(), model(Pixtral)
+    loaded = await loader.load(pixtral, wanted(*(data for _, data in found)), "float32")
+    alone = encode(pixtral.family("float32"), [pixels for pixels, _ in found])
+    np.testing.assert_array_equal(np.stack(await loader.joined(pixtral.family("float32"), loaded)), alone.tensor)
+
+
+async def test_the_same_image_is_decoded_once_in_a_request_and_over_all_requests(make):
     _, data = png(40, 60, 1)
-    calls = []
-
-    def counting(*arguments):
-        calls.append(1)
-        return decode.decode_image(*arguments)
-
-    monkeypatch.setattr(images, "decode_image", counting)
-    got = await loader.load(wanted(data, data, data))
-    assert len(calls) == 1
-    assert got[0] is got[1] is got[2]
+    loader = make()
+    first, second = await loader.load(model(), wanted(data, bytes(bytearray(data))), "float32")
+    assert first.processed is second.processed
+    together = await asyncio.gather(*(loader.load(model(), wanted(data), "float32") for _ in range(4)))
+    assert all(loaded[0].processed is first.processed for loaded in together)
+    assert loader.decoded == 1
 
 
-async def test_a_broken_image_is_named(loader):
+@pytest.mark.parametrize(
+    "other",
+    [model(flavour="torchvision"), model(max_pixels=1 << 20), model(Pixtral)],
+    ids=["flavour", "pixel budget", "family"],
+)
+async def test_other_processing_is_another_image(make, other):
     _, data = png(40, 60, 1)
-    with pytest.raises(GatewayError) as caught:
-        await loader.load(wanted(data, b"not an image", data))
-    assert caught.value.code == "media_undecodable"
+    loader = make()
+    [one], [two] = [await loader.load(each, wanted(data), "float32") for each in (model(), other)]
+    assert loader.decoded == 2
+    assert one.digest != two.digest
+
+
+async def test_other_decoding_is_another_image(make):
+    _, data = png(40, 60, 1)
+    loaders = [make(), make(options=DecodeOptions(orient=False))]
+    [one], [two] = [await loader.load(model(), wanted(data), "float32") for loader in loaders]
+    assert one.digest != two.digest
+
+
+async def test_an_engine_that_preprocesses_itself_costs_no_pixels(make):
+    _, data = png(40, 60, 1)
+    [loaded] = await make().load(model(), wanted(data), None)
+    assert loaded.processed.tensor is None
+    assert loaded.plan == model().family("float32").plan(40, 60)
+
+
+async def test_a_broken_image_is_named_also_to_those_who_only_joined(make):
+    _, data = png(40, 60, 1)
+    loader = make()
+    broken = data[: len(data) // 2]
+
+    async def fails(*parts):
+        with pytest.raises(GatewayError) as caught:
+            await loader.load(model(), wanted(*parts), "float32")
+        assert caught.value.code == "media_undecodable"
+        return caught.value.param
+
+    assert await asyncio.gather(fails(data, broken, data), fails(broken)) == [
+        "messages[0].content[1]",
+        "messages[0].content[0]",
+    ]
+
+
+async def test_a_size_the_model_cannot_take_is_named(make):
+    with pytest.raises(GatewayError, match="too narrow") as caught:
+        await make().load(model(), wanted(png(40, 60, 1)[1], png(1, 300, 1)[1]), "float32")
     assert caught.value.param == "messages[0].content[1]"
 
 
-async def test_encoding_beside_each_other_equals_one_after_the_other(loader, either):
-    family = Qwen2VL(parse_config({}), "pillow")
-    loaded = await loader.load(wanted(*(png(*size, 3)[1] for size in [(900, 700), (100, 300), (56, 56)])))
-    got = await loader.encode(family, loaded)
-    alone = encode(family, [one.pixels for one in loaded])
-    np.testing.assert_array_equal(got.tensor, alone.tensor)
-    assert got.side["image_grid_thw"].tolist() == alone.side["image_grid_thw"].tolist()
-    assert got.tokens == alone.tokens
+async def test_images_that_together_are_too_large_for_an_engine_are_refused(make):
+    _, data = png(224, 224, 1)
+    with pytest.raises(GatewayError) as caught:
+        await make(limit=1 << 20).load(model(), wanted(data), "float32")
+    assert (caught.value.code, caught.value.param) == ("media_too_large", "messages[0].content[0]")
 
 
-async def test_a_size_the_model_cannot_take_is_told_before_any_work(loader):
-    loaded = await loader.load(wanted(png(1, 300, 1)[1]))
-    with pytest.raises(GatewayError, match="too narrow"):
-        await loader.encode(Qwen2VL(parse_config({})), loaded)
+async def test_element_types_are_the_same_values_rounded(make):
+    _, data = png(60, 90, 1)
+    loader = make()
+    exact, half = [(await loader.load(model(), wanted(data), kind))[0] for kind in ("float32", "float16")]
+    np.testing.assert_array_equal(exact.processed.tensor.astype(np.float16), half.processed.tensor)
+    assert exact.digest == half.digest
+
+
+def test_the_configuration_decides_not_its_spelling():
+    assert parse_config({}, {"size": 5}).size == {"shortest_edge": 5}
+    assert model(a=1, b=2).settings == model(b=2, a=1).settings

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from smg.api import prompts
+from smg.api import attachments, prompts
 from smg.api.generate.types import DEFAULT_MAX_TOKENS, GenerateBody, SamplingParams
 from smg.api.hints import hints
 from smg.api.output_format import constraint
@@ -18,7 +18,7 @@ from smg.core.request import GenerationRequest, Logprobs
 MAX_STOPS = 64
 
 _UNSUPPORTED = (
-    *("token_ids_logprob", "input_embeds", "image_data", "video_data", "audio_data", "lora_path", "lora_id"),
+    *("token_ids_logprob", "input_embeds", "video_data", "audio_data", "lora_path", "lora_id"),
     *("custom_logit_processor", "return_hidden_states", "session_params"),
     *("bootstrap_host", "bootstrap_port", "bootstrap_room"),
 )
@@ -71,6 +71,8 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         raw=body,
     )
     prompts.put(request, given, path)
+    request.attachments = attachments.images(wired.image_data, max(1, len(request.prompts)), "image_data")
+    request.attachments_path = "image_data"
     request.options = _options(wired, request)
     return request
 

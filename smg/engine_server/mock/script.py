@@ -75,7 +75,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     ``waiting`` and ``token_usage`` go into GetLoads. ``embedding`` is the vector that Embed returns, or
     the length of one that depends on the prompt.
     ``bundle`` and ``bundle_digest`` replace the tokenizer archive and its SHA-256; ``bundle_chunk`` (bytes) the
-    contract's own size of chunks.
+    contract's own size of chunks. ``vocab_size`` is that of the bundle's tokenizer.
     """
 
     tokens: Tokens | None = None
@@ -107,6 +107,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     bundle: bytes | None = None
     bundle_digest: str | None = None
     bundle_chunk: int | None = None
+    vocab_size: int = tokenizer.VOCAB_SIZE
 
     @classmethod
     def text(cls, *texts: str, split: Literal["byte", "word"] = "word", **rest: Any) -> "Script":

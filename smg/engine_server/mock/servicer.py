@@ -195,8 +195,8 @@ class MockServicer:
             raise Refused("the prompt is empty")
         if len(ask.prompt) >= self.context_length:
             raise Refused(f"the prompt has {len(ask.prompt)} tokens, the context {self.context_length}")
-        if max(ask.prompt) >= tokenizer.VOCAB_SIZE:
-            raise Refused(f"token id {max(ask.prompt)} is outside the vocabulary of {tokenizer.VOCAB_SIZE}")
+        if max(ask.prompt) >= script.vocab_size:
+            raise Refused(f"token id {max(ask.prompt)} is outside the vocabulary of {script.vocab_size}")
         if ask.max_tokens == 0:
             raise Refused("max_tokens must be at least 1")
         if script.strict:
@@ -282,7 +282,7 @@ class MockServicer:
         return Report(
             model=self.model,
             context_length=self.context_length,
-            vocab_size=tokenizer.VOCAB_SIZE,
+            vocab_size=self.script.vocab_size,
             eos=tokenizer.EOS,
             pad=tokenizer.END_OF_TEXT,
             bos=tokenizer.IM_START,

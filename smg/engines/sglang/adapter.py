@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from smg_grpc_proto import sglang_scheduler_pb2 as pb
 
 from smg.core.backends import EngineRequest
-from smg.engines import labels, protobuf
+from smg.engines import labels, media, protobuf
 from smg.engines.base import EngineInfo, EngineLoad
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter
 from smg.engines.sglang.decode import SglangDecoder
+from smg.engines.sglang.media import multimodal_inputs
 from smg.engines.sglang.sampling import sampling_params
 
 
@@ -24,8 +25,9 @@ class SglangAdapter(ContractAdapter):
     name = "sglang"
     service = "sglang.grpc.scheduler.SglangScheduler"
     health_secs = GENERATING_HEALTH_SECS
+    media_dtype = "float32"
     capabilities = CONSTRAINTS | {
-        *("generate", "n", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "lora", "dp_rank"),
+        *("generate", "n", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "lora", "dp_rank", "image"),
         *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation"),
     }
 
@@ -51,7 +53,10 @@ class SglangAdapter(ContractAdapter):
             message.disaggregated_params.bootstrap_host = meeting.host
             message.disaggregated_params.bootstrap_port = meeting.port
             message.disaggregated_params.bootstrap_room = meeting.room
-        return protobuf.encode_with_ids(message, request.ids)
+        if request.media is not None:
+            message.mm_inputs.CopyFrom(multimodal_inputs(request.media))
+        encoded = protobuf.encode_with_ids(message, request.ids)
+        return media.with_tensor(encoded, pb.GenerateRequest, "data", request.media)
 
     def loads_request(self) -> bytes:
         return protobuf.encode(pb.GetLoadsRequest(include=["core", "disagg"]))

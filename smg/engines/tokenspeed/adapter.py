@@ -5,14 +5,16 @@ from typing import Any
 
 from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
 
+from smg._native.joined import join
 from smg.core.backends import EngineRequest, Leg
 from smg.engines import labels, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter, unsupported
-from smg.engines.media import MediaItem
+from smg.engines.encoder_items import MediaItem
 from smg.engines.tokenspeed import encoder
 from smg.engines.tokenspeed.decode import TokenSpeedDecoder
+from smg.engines.tokenspeed.media import pieces
 from smg.engines.tokenspeed.sampling import sampling_params
 
 _LOGPROBS = "enable_output_logprobs"
@@ -26,8 +28,9 @@ class TokenSpeedAdapter(ContractAdapter):
     service = "tokenspeed.grpc.scheduler.TokenSpeedScheduler"
     encoder_service = encoder.SERVICE
     health_secs = GENERATING_HEALTH_SECS
+    media_dtype = "bfloat16"
     capabilities = CONSTRAINTS | {
-        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank"),
+        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank", "image"),
         *("loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation", "encode"),
     }
 
@@ -48,7 +51,8 @@ class TokenSpeedAdapter(ContractAdapter):
         )
         if request.leg is not None:
             _pair(message, request.leg)
-        return protobuf.encode_with_ids(message, request.ids)
+        encoded = protobuf.encode_with_ids(message, request.ids)
+        return encoded if request.media is None else join([encoded, *pieces(request.media)])
 
     def decoder(self, request: EngineRequest) -> TokenSpeedDecoder:
         return TokenSpeedDecoder(request)

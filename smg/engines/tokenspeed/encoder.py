@@ -8,7 +8,7 @@ from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
 from smg_grpc_proto.generated import common_pb2
 
 from smg.engines import protobuf
-from smg.engines.media import MediaItem, MediaTensor
+from smg.engines.encoder_items import MediaItem, MediaTensor
 
 SERVICE = "tokenspeed.grpc.encoder.TokenSpeedEncoder"
 

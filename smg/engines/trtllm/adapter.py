@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from smg_grpc_proto import trtllm_service_pb2 as pb
 
+from smg._native.joined import join
 from smg.core.backends import EngineRequest
-from smg.engines import numbers, protobuf
+from smg.engines import media, numbers, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import ContractAdapter
@@ -21,12 +22,14 @@ class TrtllmAdapter(ContractAdapter):
     name = "trtllm"
     service = "trtllm.TrtllmService"
     capabilities = CONSTRAINTS | {
-        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "lora"),
+        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "lora", "image"),
         *("tokenizer_bundle", "kv_events"),
     }
 
     def generate(self, request: EngineRequest) -> bytes:
         """Encode a GenerateRequest. Raises GatewayError (400), see ``trtllm.sampling``."""
+        # The engine preprocesses and expands by itself.
+        ids = request.ids if request.media is None else media.anchored_ids(request, request.media)
         message = pb.GenerateRequest(
             request_id=request.id,
             sampling_config=sampling.sampling_config(request),
@@ -43,7 +46,14 @@ class TrtllmAdapter(ContractAdapter):
             message.guided_decoding.CopyFrom(sampling.guided_decoding(request.constraint))
         if request.lora is not None:
             message.lora_config.CopyFrom(sampling.lora_config(request.lora))
-        return protobuf.encode_with_ids(message, request.ids, "input_token_ids")
+        encoded = protobuf.encode_with_ids(message, ids, "input_token_ids")
+        if request.media is None:
+            return encoded
+        images = [
+            media.nested(pb.GenerateRequest, ("multimodal_input", "image_data"), [item.encoded])
+            for item in request.media.items
+        ]
+        return join([encoded, *(buffer for image in images for buffer in image)])
 
     def decoder(self, request: EngineRequest) -> TrtllmDecoder:
         return TrtllmDecoder(request)

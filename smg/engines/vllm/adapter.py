@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
 from smg.core.backends import EngineRequest
-from smg.engines import protobuf
+from smg.engines import media, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import ContractAdapter, unsupported
 from smg.engines.labels import default_sampling, flatten
 from smg.engines.vllm.decode import VllmDecoder
+from smg.engines.vllm.media import multimodal_inputs
 from smg.engines.vllm.sampling import sampling_params
 
 
@@ -20,8 +21,9 @@ class VllmAdapter(ContractAdapter):
     pb = pb
     name = "vllm"
     service = "vllm.grpc.engine.VllmEngine"
+    media_dtype = "float32"
     capabilities = CONSTRAINTS | {
-        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "dp_rank"),
+        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "dp_rank", "image"),
         *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation"),
     }
 
@@ -46,7 +48,10 @@ class VllmAdapter(ContractAdapter):
             message.kv_transfer_params_json = leg.kv_params.decode()
         if leg is not None and leg.kv_address is not None:
             message.kv_transfer_params.remote_host, message.kv_transfer_params.remote_port = leg.kv_address
-        return protobuf.encode_with_ids(message, request.ids)
+        if request.media is not None:
+            message.mm_inputs.CopyFrom(multimodal_inputs(request.media))
+        encoded = protobuf.encode_with_ids(message, request.ids)
+        return media.with_tensor(encoded, pb.GenerateRequest, "inline", request.media)
 
     def decoder(self, request: EngineRequest) -> VllmDecoder:
         return VllmDecoder(request)

@@ -1,0 +1,33 @@
+"""TokenSpeed's ``MultimodalInputs``: an item for each image, with tensors of its own (spec multimodal 12)."""
+
+from typing import Any
+
+from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
+
+from smg.core.media import MediaInputs, MediaItem
+from smg.engines import media, protobuf
+from smg.engines.contract import unsupported
+
+
+def pieces(inputs: MediaInputs) -> list[Any]:
+    """The buffers of the field ``mm_inputs`` of a GenerateRequest, to be put behind a serialized one."""
+    return [
+        buffer
+        for item in inputs.items
+        for buffer in media.nested(pb.GenerateRequest, ("mm_inputs", "items"), _item(item, inputs.token_id))
+    ]
+
+
+def _item(item: MediaItem, token_id: int) -> list[Any]:
+    if item.tensor is None:
+        raise unsupported("messages", f"raw {item.modality} input")
+    message = pb.MultimodalItem(
+        modality=media.MODALITIES[item.modality],
+        content_hash=bytes.fromhex(item.digest),
+        encoder_input=media.tensor(pb.TensorData, item.tensor, None),
+        model_specific_tensors={name: media.tensor(pb.TensorData, side, "inline") for name, side in item.side.items()},
+        placeholders=media.ranges(pb.PlaceholderRange, item.patches),
+        placeholder_token_id=token_id,
+    )
+    tensor = media.nested(pb.MultimodalItem, ("encoder_input", "inline"), item.tensor.pieces)
+    return [protobuf.encode(message), *tensor]

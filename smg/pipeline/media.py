@@ -1,0 +1,200 @@
+"""Requests with images: what is refused before anything is fetched, and the way to ids and tensors (spec multimodal 1).
+
+``smg.vision`` and what it needs (NumPy, Pillow, Numba, an HTTP client) are imported with the first request that has
+media; those without cost nothing here.
+"""
+
+import asyncio
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from smg.config.settings import Settings
+from smg.core.errors import GatewayError
+from smg.core.media import MediaInputs
+from smg.core.request import GenerationRequest, MediaPart
+from smg.engines.table import ADAPTERS
+from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
+from smg.text.prepare import Prepared, prepare
+from smg.text.registry import TextModel
+
+if TYPE_CHECKING:
+    from smg.vision.model import VisionModel
+    from smg.vision.service import Vision
+
+_KIND = "image"
+_TOP_BIT = 1 << 31
+
+
+class WithMedia(msgspec.Struct, frozen=True):
+    """A prompt whose placeholders are expanded.
+
+    ``routing_ids`` are its ids for who looks for equal beginnings: where features are written, numbers made of the
+    item's digest stand in for the placeholder, so that prompts with different images are different.
+    """
+
+    prepared: Prepared
+    inputs: MediaInputs
+    routing_ids: Sequence[int]
+
+
+class Media:
+    """The media side of one worker process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._vision: Vision | None = None
+        self._models: dict[tuple[str, str], asyncio.Task[VisionModel | None]] = {}
+
+    async def prepare(
+        self, fleet: FleetSnapshot, record: ModelRecord, text: TextModel, request: GenerationRequest
+    ) -> WithMedia:
+        """Do what ``text.prepare`` does, and fetch and preprocess the media of ``request``.
+
+        Raises:
+            GatewayError: 400 naming the part: no engine or model takes it, there are too many, or it can't be had or
+                read; 400 as ``text.prepare``; 503 ``overloaded``.
+        """
+        wanted = list(request.media())
+        workers = [worker for worker in fleet.workers if {record.id, *record.aliases} & set(worker.models)]
+        _check(request, wanted, workers, self._settings.media.max_items)
+        model = await self._model(record, text, wanted[0][0])
+        if len(wanted) > model.limit:
+            raise _refused(f"this model takes at most {model.limit} images in a request", wanted[model.limit][0])
+        prepared = await prepare(text, replace(request, placeholders={_KIND: model.placeholder}))
+        vision = await self._loaded()
+        ids, inputs = await vision.inputs(model, prepared.ids, wanted, _precision(workers))
+        return WithMedia(replace(prepared, ids=ids), inputs, _routing_ids(ids, inputs))
+
+    def retain(self, records: Sequence[ModelRecord]) -> None:
+        """Forget the models that are none of ``records``."""
+        wanted = {_key(record) for record in records}
+        self._models = {key: task for key, task in self._models.items() if key in wanted}
+
+    async def close(self) -> None:
+        """Drop what waits and close connections."""
+        if self._vision is not None:
+            await self._vision.close()
+
+    async def _model(self, record: ModelRecord, text: TextModel, path: str) -> "VisionModel":
+        key = _key(record)
+        task = self._models.get(key)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._models[key] = asyncio.ensure_future(self._load(record, text))
+        try:
+            model = await asyncio.shield(task)
+        except GatewayError as error:
+            raise GatewayError(error.code, error.message, param=path, detail=error.detail) from None
+        if model is None:
+            raise GatewayError(
+                "multimodal_not_supported", f"the model '{record.id}' takes no {_KIND} input", param=path
+            )
+        return model
+
+    async def _load(self, record: ModelRecord, text: TextModel) -> "VisionModel | None":
+        vision = await self._loaded()
+        return await vision.model(record.tokenizer_dir, record.id, text.tokenizer)
+
+    async def _loaded(self) -> "Vision":
+        if self._vision is None:
+            # Importing takes a good part of a second, for which the streams of others do not wait.
+            try:
+                await asyncio.to_thread(importlib.import_module, "smg.vision.service")
+            except ModuleNotFoundError as error:
+                message = "this gateway is installed without support for images (smg-server[vision])"
+                raise GatewayError("multimodal_not_supported", message, detail=repr(error)) from None
+        if self._vision is None:
+            from smg.vision.service import Vision
+
+            settings = self._settings
+            self._vision = Vision(settings.media, settings.server.state_dir, settings.fleet.grpc_max_message_size)
+        return self._vision
+
+
+def check_settings(settings: Settings) -> str | None:
+    """What is wrong with the media settings, None when nothing is."""
+    if not settings.media.allowed_networks:
+        return None
+    from smg.vision.addresses import parse_networks
+
+    try:
+        parse_networks(settings.media.allowed_networks)
+    except ValueError as error:
+        return f"--allowed-media-networks: {error}"
+    return None
+
+
+def _key(record: ModelRecord) -> tuple[str, str]:
+    return record.tokenizer_key or record.tokenizer_dir, record.id
+
+
+def _check(
+    request: GenerationRequest,
+    wanted: Sequence[tuple[str, MediaPart]],
+    workers: Sequence[WorkerRecord],
+    most: int,
+) -> None:
+    for path, part in wanted:
+        if part.kind != _KIND:
+            message = f"{part.kind} input is not supported"
+            raise GatewayError("multimodal_not_supported", message, param=path)
+    first = wanted[0][0]
+    if workers and not any(worker.features is None or _KIND in worker.features for worker in workers):
+        names = ", ".join(sorted({worker.runtime for worker in workers}))
+        message = f"the engines of this model ({names}) do not support {_KIND} inputs"
+        raise GatewayError("multimodal_not_supported", message, param=first)
+    if len(wanted) > most:
+        raise _refused(f"a request may carry at most {most} images, but this one has {len(wanted)}", wanted[most][0])
+    for path in _in_answers(request):
+        raise _refused("an assistant message can't carry images", path)
+
+
+def _in_answers(request: GenerationRequest) -> Iterator[str]:
+    """Paths of media in assistant messages."""
+    for index, message in enumerate(request.messages):
+        if message.role == "assistant" and isinstance(message.content, list):
+            media = (number for number, part in enumerate(message.content) if isinstance(part, MediaPart))
+            yield from (f"messages[{index}].content[{number}]" for number in media)
+
+
+def _refused(message: str, path: str) -> GatewayError:
+    return GatewayError("invalid_multimodal_request", message, param=path)
+
+
+def _precision(workers: Sequence[WorkerRecord]) -> str | None:
+    """The element type to make tensors of: what the model's engines want, float32 where they differ, None where none
+    takes tensors."""
+    wanted = {kind for worker in workers if (kind := _element_type(worker))}
+    if not wanted:
+        return None
+    return wanted.pop() if len(wanted) == 1 else "float32"
+
+
+def _element_type(worker: WorkerRecord) -> str:
+    """What ``worker`` wants: what it tells, or its contract's own; empty for one that takes no tensors."""
+    adapter: Any = ADAPTERS.get(worker.runtime)
+    default: str = "" if adapter is None else adapter.media_dtype
+    if not default:
+        return ""
+    told = _ELEMENT_TYPES.get(worker.labels.get("multimodal_encoder_dtype", "").lower().removeprefix("torch."))
+    return told or default
+
+
+_ELEMENT_TYPES = {
+    **dict.fromkeys(("float32", "fp32", "f32"), "float32"),
+    **dict.fromkeys(("bfloat16", "bf16"), "bfloat16"),
+    **dict.fromkeys(("float16", "fp16", "f16", "half"), "float16"),
+}
+
+
+def _routing_ids(ids: Sequence[int], inputs: MediaInputs) -> list[int]:
+    out = list(ids)
+    for item in inputs.items:
+        for offset, length in item.patches:
+            # Above all token ids; eight in turn, so that any block of the index holds the whole digest.
+            words = [int(item.digest[at : at + 8], 16) | _TOP_BIT for at in range(0, 64, 8)]
+            out[offset : offset + length] = (words * (length // 8 + 1))[:length]
+    return out

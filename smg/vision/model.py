@@ -1,0 +1,89 @@
+"""What images mean to one model: its family, configured by the files beside its tokenizer (spec multimodal 5, 6)."""
+
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from blake3 import blake3
+
+from smg.core.errors import GatewayError
+from smg.vision.config import parse_config
+from smg.vision.families.base import Family, token_id
+from smg.vision.families.table import find_family
+from smg.vision.filters import Flavour
+from smg.vision.normalise import Precision
+
+
+class Tokens(Protocol):
+    """The part of a tokenizer that prompts with images need."""
+
+    def token_id(self, text: str) -> int | None: ...
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]: ...
+
+
+class _Vocabulary:
+    """A tokenizer as families ask it."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def id(self, token: str) -> int | None:
+        return self._tokens.token_id(token)
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokens.encode(text)
+
+
+class VisionModel:
+    """One model's images. ``search_id`` is what its ``placeholder`` becomes in a prompt.
+
+    ``settings`` is a digest of everything that decides what pixels become, but for the element type.
+    """
+
+    def __init__(self, family: type[Family], files: dict[str, Any], tokens: Tokens, flavour: Flavour) -> None:
+        """From the parsed ``files`` by name.
+
+        Raises:
+            GatewayError: ``invalid_multimodal_request`` when the vocabulary has no placeholder.
+        """
+        self._config = parse_config(
+            files["config.json"], files.get("preprocessor_config.json"), files.get("processor_config.json")
+        )
+        self._flavour: Flavour = flavour
+        self._made: dict[Precision, Family] = {}
+        self._kind = family
+        self.vocabulary = _Vocabulary(tokens)
+        self.placeholder = family.placeholder
+        self.limit = family.limit
+        self.search_id = token_id(self.vocabulary, family.placeholder)
+        self.settings = blake3(json.dumps([family.name, flavour, files], sort_keys=True).encode()).digest()
+
+    def family(self, precision: Precision) -> Family:
+        """The family for tensors of this element type."""
+        made = self._made.get(precision)
+        if made is None:
+            made = self._made[precision] = self._kind(self._config, self._flavour, precision)
+        return made
+
+
+def load_model(directory: Path, name: str, tokens: Tokens, flavour: Flavour) -> VisionModel | None:
+    """The vision side of the model called ``name`` whose files are in ``directory``; None when it takes no images.
+
+    Blocking.
+
+    Raises:
+        GatewayError: ``multimodal_config_missing`` when there is no readable config.json, or as ``VisionModel``.
+    """
+    files = {}
+    for file in ("config.json", "preprocessor_config.json", "processor_config.json"):
+        try:
+            content = json.loads((directory / file).read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict):
+            files[file] = content
+    if "config.json" not in files:
+        raise GatewayError("multimodal_config_missing", "the model's config.json is not known to this gateway")
+    family = find_family(name, files["config.json"])
+    return None if family is None else VisionModel(family, files, tokens, flavour)
