@@ -13,6 +13,8 @@ import tokenizers
 
 from smg.core.stream import Decoder
 from smg.fleet.tokenizer_files import UnknownFormat, loadable
+from smg.text.bpe import FastEncoder, NotByteBpe
+from smg.text.cuts import frame
 from smg.text.qwen2 import NotQwen2, from_vocab_and_merges
 from smg.text.shield import JOINER, Shield
 from smg.text.tables import vocabulary
@@ -87,9 +89,26 @@ class Tokenizer:
         }
         specials = [text for text, special in self._added.values() if special]
         self.shield = Shield(specials if self._joiner is not None else [])
+        self._fast: FastEncoder | None = None
+        self._frame = frame(self)
+        self._fast = self._find_fast()
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Encode ``text``. Special tokens spelled in it are recognised, unless the shield has been put over them."""
+        if self._fast is None:
+            return self._library(text, add_special_tokens)
+        if not add_special_tokens:
+            return self._fast.encode(text)
+        if self._frame is None:
+            return self._library(text, add_special_tokens)
+        return [*self._frame[0], *self._fast.encode(text), *self._frame[1]]
+
+    @property
+    def native(self) -> bool:
+        """Whether texts are encoded by the native encoder, whose ids are the library's."""
+        return self._fast is not None
+
+    def _library(self, text: str, add_special_tokens: bool = False) -> list[int]:
         # Of the library's ways to encode, only those for batches release the GIL, and only this one skips the offsets.
         (encoding,) = self._hf.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = encoding.ids
@@ -182,6 +201,13 @@ class Tokenizer:
             return None
         self._hf.add_tokens([tokenizers.AddedToken(JOINER, normalized=False)])
         return self.token_id(JOINER)
+
+    def _find_fast(self) -> FastEncoder | None:
+        try:
+            return FastEncoder(self._hf, self._library, self._joiner)
+        except NotByteBpe as error:
+            logger.info("%s is encoded by the tokenizers library: %s", self.directory, error)
+            return None
 
     @cached_property
     def _prefixes(self) -> bool:

@@ -1,0 +1,56 @@
+"""Layout of the byte-level BPE encoder: its tables, read by all threads, and what one encoding works with."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from smg._native.bpe_merge cimport Merges, Room
+from smg._native.word_split cimport Splitter
+
+
+cdef struct Known:
+    # A word seen before: its bytes and its ids lie in the arenas. size 0: an empty place.
+    uint64_t hash
+    uint32_t text_at
+    uint32_t ids_at
+    uint16_t size
+    uint16_t count
+
+
+cdef struct Whole:
+    # A word of the vocabulary, taken as it is where the model says so. size 0: an empty place.
+    uint64_t hash
+    uint32_t text_at
+    uint32_t size
+    int32_t id
+
+
+cdef struct Tables:
+    Merges merges
+    Whole *whole
+    uint64_t whole_mask
+    uint8_t *texts
+    Splitter splitter
+
+
+cdef struct Work:
+    # Remembered words.
+    Known *known
+    uint8_t *texts
+    int32_t *known_ids
+    uint32_t texts_used
+    uint32_t ids_used
+    Room room
+    # The ids so far.
+    int32_t *out
+    int64_t count
+    int64_t out_room
+
+
+cdef class Workspace:
+    cdef Work work
+
+
+cdef class ByteBpe:
+    cdef Tables tables
+    cdef bytes classes
+    cdef list idle
+    cdef _take_words(self, dict words)

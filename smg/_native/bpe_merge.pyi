@@ -1,0 +1,1 @@
+"""Merging of byte pairs; for other native modules only."""

@@ -1,0 +1,33 @@
+"""The table of code points is what the library sees (scripts/gen-unicode)."""
+
+import unicodedata
+
+from tokenizers import normalizers
+
+from smg.text.bpe.classes import classes
+
+NFC_CHECK, FOLDS, RECENT = 0x10, 0x20, 0x40
+
+
+def test_one_byte_for_each_code_point():
+    assert len(classes()) == 0x110000
+
+
+def test_characters_without_a_flag_are_their_own_normal_form_beside_each_other():
+    table = classes()
+    plain = "".join(chr(code) for code in range(0x110000) if not table[code] & 0xF0 and not 0xD800 <= code < 0xE000)
+    assert normalizers.NFC().normalize_str(plain) == plain
+    backwards = plain[::-1]
+    assert normalizers.NFC().normalize_str(backwards) == backwards
+
+
+def test_recent_characters_are_those_this_python_may_not_know():
+    table = classes()
+    unknown = {code for code in range(0x110000) if table[code] & 15 and unicodedata.category(chr(code)) == "Cn"}
+    assert all(table[code] & RECENT for code in unknown)
+
+
+def test_only_the_long_s_folds_to_a_letter_of_a_contraction():
+    assert [code for code in range(0x110000) if classes()[code] & FOLDS] == [0x17F]
+    folding = [chr(code) for code in range(128, 0x110000) if chr(code).casefold() in set("stmdrvel")]
+    assert folding == ["\u017f"]
