@@ -25,7 +25,11 @@ log = logging.getLogger("smg.fleet")
 # What a tokenizer may be made of, and what shapes its use (names as in the bundle; spec engine-contract 2.10).
 _RELEVANT = (
     "tokenizer.json",
+    "tekken.json",
     "vocab.json",
+    "*.model",
+    "*.model.v*",
+    "*.tiktoken",
     "*config.json",
     "special_tokens_map.json",
     "added_tokens.json",

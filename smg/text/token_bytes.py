@@ -106,6 +106,11 @@ def _alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}
 
 
+def byte_letters() -> list[str]:
+    """The letter that stands for each of the 256 bytes in the byte-level alphabet."""
+    return sorted(_alphabet(), key=_alphabet().__getitem__)
+
+
 def from_byte_level(text: str) -> bytes:
     """Translate a token's text from the byte-level alphabet; text that is not written in it stays as it is."""
     try:

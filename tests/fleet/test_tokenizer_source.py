@@ -13,6 +13,7 @@ from smg.engines.driver import GrpcDriver
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.vllm.adapter import VllmAdapter
 from smg.fleet.registry import Registry
+from smg.fleet.tokenizer_files import loadable
 from smg.fleet.tokenizer_source import TokenizerError, digest, find
 from smg.fleet.tokenizers import Tokenizers
 
@@ -149,26 +150,41 @@ async def test_a_file_that_is_no_gguf_says_so(driver, tmp_path, told):
         await find(ModelSettings(model_path=str(file)), driver, told(), tmp_path / "cache")
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("tokenizer.model", "SentencePiece"),
-        ("tekken.json", "tekken"),
-        ("tiktoken.model", "tiktoken"),
-        ("qwen.tiktoken", "tiktoken"),
-    ],
-)
-async def test_formats_that_cannot_be_loaded_are_named(driver, tmp_path, told, name, kind):
+@pytest.mark.parametrize("name", ["tokenizer.model", "tekken.json", "tiktoken.model", "qwen.tiktoken", "x.model.v3"])
+async def test_other_formats_are_found_by_directory_and_by_file(driver, tmp_path, told, name):
     (tmp_path / name).write_bytes(b"x")
-    for path in (tmp_path, tmp_path / name):
-        with pytest.raises(TokenizerError, match=f"--model-path.*{kind}"):
-            await find(ModelSettings(model_path=str(path)), driver, told(), tmp_path / "cache")
-    # Beside a tokenizer.json they do not matter.
+    found = {
+        (await find(ModelSettings(model_path=str(path)), driver, told(), tmp_path / "cache")).key
+        for path in (tmp_path, tmp_path / name)
+    }
+    assert found == {digest(tmp_path)}
+    before = digest(tmp_path)
+    (tmp_path / name).write_bytes(b"y")
+    assert digest(tmp_path) != before
+    # Beside a tokenizer.json they do not matter, and naming one would change nothing.
     (tmp_path / "tokenizer.json").write_text("{}")
     assert await find(ModelSettings(model_path=str(tmp_path)), driver, told(), tmp_path / "cache")
+    with pytest.raises(TokenizerError, match=r"tokenizer.json beside it would be loaded"):
+        await find(ModelSettings(model_path=str(tmp_path / name)), driver, told(), tmp_path / "cache")
+
+
+def test_the_best_of_several_formats(tmp_path):
+    def add(name: str, content: str = "{}") -> str:
+        (tmp_path / name).write_text(content)
+        return loadable(tmp_path).name
+
+    assert add("a.model.v3") == "a.model.v3"
+    assert add("z.model") == "z.model"
+    assert add("tokenizer.model") == "tokenizer.model"
+    (tmp_path / "merges.txt").write_text("")
+    assert add("vocab.json") == "tokenizer.model"
+    assert add("tiktoken.model") == "tiktoken.model"
+    assert add("tekken.json") == "tekken.json"
+    assert add("tokenizer_config.json", '{"tokenizer_class": "Qwen2Tokenizer"}') == "vocab.json"
+    assert add("tokenizer.json") == "tokenizer.json"
 
 
 async def test_other_files_are_refused_with_what_would_do(driver, tmp_path, told):
     (tmp_path / "weights.bin").write_bytes(b"x")
-    with pytest.raises(TokenizerError, match=r"neither a tokenizer.json nor a GGUF file"):
+    with pytest.raises(TokenizerError, match=r"neither a tokenizer file nor a GGUF file"):
         await find(ModelSettings(model_path=str(tmp_path / "weights.bin")), driver, told(), tmp_path / "cache")
