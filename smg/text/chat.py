@@ -1,15 +1,17 @@
 """Chat: one chat template with all that is known about it, and the way from a request to a prompt."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from smg.core.errors import GatewayError, bad_request
-from smg.core.request import GenerationRequest, Message, ToolChoice
+from smg.core.request import Constraint, GenerationRequest, Message, ToolChoice
 from smg.text import call_format, content_format, messages, system_roles, thinking
+from smg.text.native.table import Native
 from smg.text.shield import reveal
-from smg.text.template import compile_template
+from smg.text.template import Template, compile_template
 from smg.text.tokenizer import Tokenizer
 
 TAIL = 256  # characters of the prompt that parsers are shown
@@ -31,15 +33,18 @@ class Rendered(msgspec.Struct, frozen=True):
 class Chat:
     """``source`` compiled and probed; ``tokenizer`` gives the special tokens and the shield."""
 
-    def __init__(self, source: str, tokenizer: Tokenizer) -> None:
-        """Compile and probe.
+    def __init__(self, source: str, tokenizer: Tokenizer, native: Native | None = None) -> None:
+        """Compile and probe; ``native`` is what the model has beside ``source``, or in its stead.
 
         Raises:
             GatewayError: ``process_messages_failed`` when ``source`` is no valid Jinja.
         """
         self._tokenizer = tokenizer
         self._special = tokenizer.specials.context()
-        self.template = compile_template(source)
+        renderer = native.render if native is not None else None
+        joiner = tokenizer.shield.joiner
+        self.template: Template = compile_template(source) if renderer is None else renderer(joiner)
+        self._complete = native.complete if native is not None else None
         self.forms = messages.Forms(
             content_format.detect(self.template, self._special), call_format.detect(self.template, self._special)
         )
@@ -79,6 +84,8 @@ class Chat:
             "messages": protect(messages.to_dicts(turns, self.forms)),
             "add_generation_prompt": True,
         }
+        if request.constraint is not None:
+            context |= protect(_response_format(request.constraint))
         if request.reasoning_effort is not None:
             context["reasoning_effort"] = protect(request.reasoning_effort)
         if request.tools:
@@ -88,7 +95,10 @@ class Chat:
             wanted = thinking.wish(self.toggle, request)
             if wanted is not None:
                 context[self.toggle.key] = wanted
-        return self.template.render(context | protect(request.template_kwargs))
+        context |= protect(request.template_kwargs)
+        if self._complete is not None:
+            self._complete(context)
+        return self.template.render(context)
 
     def _history(self, tail: str, last: Message, index: int) -> str:
         reasoning = messages.reasoning_text(last)
@@ -111,6 +121,16 @@ def _split_continued(request: GenerationRequest) -> tuple[Sequence[Message], Mes
         message = "continue_final_message needs a last message of role assistant without tool calls"
         raise bad_request(message, "messages")
     return request.messages[:-1], last
+
+
+def _response_format(constraint: Constraint) -> dict[str, Any]:
+    """The constraint as chat completions spell it, if they can."""
+    if constraint.kind == "json_object":
+        return {"response_format": {"type": "json_object"}}
+    if constraint.kind != "json_schema":
+        return {}
+    schema = {"name": "response", "schema": json.loads(constraint.value)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def _tool_choice(choice: ToolChoice) -> Any:

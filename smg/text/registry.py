@@ -12,6 +12,7 @@ from smg.core.stream import Decoder
 from smg.fleet.records import ModelRecord
 from smg.text.chat import Chat
 from smg.text.encode import CachedEncoder, CacheSizes
+from smg.text.native.table import find_native
 from smg.text.template_source import TemplateSource, find_template
 from smg.text.tokenizer import Tokenizer, TokenizerError
 
@@ -35,6 +36,10 @@ class TextModel:
         """
         self.tokenizer = Tokenizer(directory)
         self.source: TemplateSource = find_template(self.tokenizer.directory, self.tokenizer.config, chat_template)
+        native = None if chat_template is not None else find_native(self.tokenizer.model_config)
+        if native is not None and native.render is not None:
+            self.source = TemplateSource(native.render("").source)
+        self._native = native
         template = (self.source.default or "") + (self.source.tool_use or "")
         self.encoder = CachedEncoder(self.tokenizer, self.tokenizer.literals, sizes, template)
         self._default = self._chat(self.source.default)
@@ -66,7 +71,7 @@ class TextModel:
 
     def _chat(self, source: str | None) -> Chat | GatewayError | None:
         try:
-            return None if source is None else Chat(source, self.tokenizer)
+            return None if source is None else Chat(source, self.tokenizer, self._native)
         except GatewayError as error:
             return error
 

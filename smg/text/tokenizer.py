@@ -74,6 +74,7 @@ class Tokenizer:
         self.config = read_json(self.directory / "tokenizer_config.json")
         loaded = _load(path, self.config)
         self.config = loaded.defaults | self.config
+        self.model_config = read_json(self.directory / "config.json")
         self._hf = loaded.tokenizer
         self._hf.no_truncation()
         self._hf.no_padding()
