@@ -12,6 +12,7 @@ import yaml
 
 from smg._version import __version__
 from smg.config.fields import Field, fields, group_text
+from smg.config.hub_names import hub_name
 from smg.config.settings import Settings
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -120,7 +121,8 @@ def check(settings: Settings) -> list[str]:
         ("--chat-template", settings.model.chat_template),
         ("--embedded-model", settings.embedded.embedded_model),
     ):
-        if path is not None and not Path(path).exists():
+        named = flag in ("--model-path", "--tokenizer-path") and path is not None and hub_name(path) is not None
+        if path is not None and not named and not Path(path).exists():
             out.append(f"{flag}: {path!r} does not exist")
     for flag, keys in (("--api-key", settings.security.api_key), ("--admin-key", settings.security.admin_key)):
         if any(not key.strip() or key != key.strip() for key in keys):

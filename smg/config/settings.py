@@ -138,13 +138,18 @@ class ModelSettings(_Group, frozen=True):
         str | None,
         option(
             "--model-path",
-            "Where the model's tokenizer is, instead of the engine's bundle: a directory, tokenizer.json or GGUF file.",
+            "Where the model's tokenizer is, instead of the engine's bundle: a directory or file (docs/tokenizers.md); "
+            "a hub name (org/name) is only used when the engine has no tokenizer.",
             "--model",
         ),
     ] = None
     tokenizer_path: Annotated[
         str | None,
-        option("--tokenizer-path", "Tokenizer directory or file, as for --model-path, which it wins over."),
+        option(
+            "--tokenizer-path",
+            "Tokenizer directory or file, as for --model-path, which it wins over, or a hub name (org/name, "
+            "org/name@revision), which is downloaded.",
+        ),
     ] = None
     chat_template: Annotated[
         str | None, option("--chat-template", "Jinja chat template file; wins over the model's own.")
