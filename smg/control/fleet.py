@@ -48,7 +48,7 @@ class FleetControl:
         self._probes = asyncio.Semaphore(_MAX_PROBES)
         self.registry = Registry(region)
         cache = Path(settings.server.state_dir).expanduser() / "tokenizers"
-        self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache)
+        self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache, settings.models)
 
     def start(self) -> None:
         """Start all tasks on the running loop."""

@@ -208,7 +208,10 @@ class Generation:
         """Open the rows and parsers of all choices."""
         request, prepared = self._request, plan.prepared
         parsers = choose(
-            self._services.settings.model, plan.model.id, plan.text.source.default, plan.text.tokenizer.token_id
+            self._services.settings.of_model(plan.model.id, *plan.model.aliases),
+            plan.model.id,
+            plan.text.source.default,
+            plan.text.tokenizer.token_id,
         )
         start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, request.tools)
         silent = request.limits.max_tokens == 0

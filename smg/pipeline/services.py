@@ -11,7 +11,7 @@ from smg.engines.pool import DriverPool
 from smg.engines.transport.table import TRANSPORTS
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
-from smg.parsing.choose import named
+from smg.parsing.choose import check_names
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts
@@ -79,7 +79,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     Raises:
         SettingsError: the settings name a parser that does not exist.
     """
-    named(settings.model)
+    check_names(settings)
     view = FleetView(region)
     metrics = Metrics(region, process)
     if region.index is not None:
@@ -92,7 +92,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         view=view,
         router=FleetRouter(view, region, process, policy),
         admission=Admission(settings.admission, region, process, metrics),
-        texts=TextRegistry(settings.model, settings.tokenizer_cache),
+        texts=TextRegistry(settings.model, settings.tokenizer_cache, settings.models),
         drivers=DriverPool(TRANSPORTS[settings.fleet.engine_transport], settings.fleet.grpc_max_message_size),
         table=make_table(),
         metrics=metrics,
