@@ -18,8 +18,8 @@ BEGIN, END = "<!-- features: written by scripts/gen-docs -->\n", "<!-- end of fe
 MODELS = """
 ## models
 
-Settings of single models, by their id or alias; only a file can give them. The names are those of the group `model`, and
-what is given here wins over it for that model.
+Settings of single models, by their id or alias; only a file can give them. The names are those of the group `model`,
+and what is given here wins over it for that model.
 
 ```yaml
 models:

@@ -4,13 +4,13 @@ from typing import Any
 
 from sanic import Request
 
-from smg.core.errors import GatewayError
+from smg.api.control import ask
 from smg.pipeline.services import Services
 
 
 async def workers(request: Request, services: Services) -> dict[str, Any]:
     """``GET /workers``: every worker and its state; ``?model=`` keeps those that serve it."""
-    found = (await _ask(services, "list"))["workers"]
+    found = (await ask(services, "list"))["workers"]
     model = request.args.get("model")
     if model:
         found = [worker for worker in found if model in worker["models"]]
@@ -19,10 +19,4 @@ async def workers(request: Request, services: Services) -> dict[str, Any]:
 
 async def loads(request: Request, services: Services) -> dict[str, Any]:
     """``GET /get_loads`` and ``GET /loads``: the engines' last load reports, at most some seconds old."""
-    return {"workers": await _ask(services, "loads")}
-
-
-async def _ask(services: Services, op: str) -> Any:
-    if services.control is None:
-        raise GatewayError("overloaded", "the control process is not reachable")
-    return await services.control.call(op)
+    return {"workers": await ask(services, "loads")}

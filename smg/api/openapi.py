@@ -119,7 +119,7 @@ def _responses(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
         return {"200": success, "503": {"description": "not ready"}}
     failure = {JSON: {"schema": known[route.failure or ErrorBody]}}
     return {
-        "200": success,
+        str(route.status): success,
         "4XX": {"description": "the request cannot be served as it is", "content": failure},
         "5XX": {"description": "the gateway or an engine failed, or has no room", "content": failure},
     }

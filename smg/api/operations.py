@@ -1,6 +1,6 @@
 """The routes that belong to no dialect: models, tokenizers, health, metrics and the fleet."""
 
-from smg.api import admin, health, models
+from smg.api import admin, health, models, tokenizers
 from smg.api.info import ModelInfo, ServerInfo, model_info, server_info
 from smg.api.json_handler import json_handler
 from smg.api.route import Route
@@ -28,6 +28,7 @@ OPERATIONS: tuple[Route, ...] = (
         body=DetokenizeBody,
         reply=Detokenized,
     ),
+    *tokenizers.ROUTES,
     Route("GET", "/v1/models", models.list_models, "data", summary="All models"),
     Route("GET", "/v1/models/<model:path>", models.get_model, "data", summary="One model"),
     Route(

@@ -15,7 +15,7 @@ class Route(msgspec.Struct, frozen=True):
     ``access`` is who may call it: everybody, holders of an API key, or admins. ``dialect`` is whose headers and error
     shape apply, None for OpenAI's. The rest is for the OpenAPI document: one line of ``summary``, the types of body,
     answer and error (None: not JSON, or of no fixed shape; of errors: OpenAI's), names of ``query`` parameters, and
-    whether the answer may be a stream of server-sent events.
+    whether the answer may be a stream of server-sent events, and the ``status`` of success.
     """
 
     method: str
@@ -29,3 +29,4 @@ class Route(msgspec.Struct, frozen=True):
     failure: Any = None
     query: tuple[str, ...] = ()
     streams: bool = False
+    status: int = 200

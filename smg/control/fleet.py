@@ -9,6 +9,7 @@ from typing import Any
 
 from smg._native import region as table
 from smg.config.settings import Settings
+from smg.control.tokenizer_jobs import TokenizerJobs
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo
 from smg.engines.driver import GrpcDriver
@@ -48,11 +49,13 @@ class FleetControl:
         self._probes = asyncio.Semaphore(_MAX_PROBES)
         self.registry = Registry(region)
         cache = Path(settings.server.state_dir).expanduser() / "tokenizers"
+        self.added_tokenizers = TokenizerJobs(self.registry, self._want_tokenizer, cache)
         self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache, settings.models)
 
     def start(self) -> None:
         """Start all tasks on the running loop."""
         self.registry.publish()
+        self.added_tokenizers.start()
         self._spawn(self._publish_changes())
         self._spawn(self._look_at_failures())
         self._spawn(self._sweep_index())
@@ -65,6 +68,7 @@ class FleetControl:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        await self.added_tokenizers.close()
         await self._tokenizers.close()
         await asyncio.gather(*(monitor.close() for monitor in self._monitors.values()), return_exceptions=True)
         if self.registry.dirty.is_set():
@@ -144,6 +148,9 @@ class FleetControl:
         log.info("worker has left", extra={"worker": worker.url})
 
     # -- what follows from it
+
+    def _want_tokenizer(self, model_id: str) -> None:
+        self._tokenizers.want(model_id)
 
     def _engines(self, model_id: str) -> list[tuple[GrpcDriver, EngineInfo]]:
         """Who serves the model, ready ones first."""

@@ -51,7 +51,8 @@ async def serve(
     ]
     fleet = FleetControl(settings, region, sources)
     admin = AdminServer(
-        frames.socket_path(settings.server.state_dir, region.boot_id), operations(fleet.registry, region)
+        frames.socket_path(settings.server.state_dir, region.boot_id),
+        {**operations(fleet.registry, region), **fleet.added_tokenizers.operations()},
     )
     try:
         fleet.start()

@@ -6,6 +6,7 @@ and their counters notice nothing.
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 import msgspec
 
@@ -17,7 +18,15 @@ from smg.engines.capabilities import offered
 from smg.engines.table import adapter
 from smg.fleet.loads import LoadReport
 from smg.fleet.models import derive
-from smg.fleet.records import STATUS_CODES, STATUS_NAMES, FleetSnapshot, ModelRecord, Status, WorkerRecord
+from smg.fleet.records import (
+    STATUS_CODES,
+    STATUS_NAMES,
+    FleetSnapshot,
+    ModelRecord,
+    Status,
+    TokenizerRecord,
+    WorkerRecord,
+)
 
 log = logging.getLogger("smg.fleet")
 
@@ -36,6 +45,7 @@ class Registry:
         snapshot = _published(region)
         self._workers = {worker.id: worker for worker in snapshot.workers}
         self._models = {model.id: model for model in snapshot.models}
+        self._tokenizers = {record.id: record for record in snapshot.tokenizers}
         self._take_over_index()
         for worker in self._workers.values():
             worker.status = STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status)
@@ -47,6 +57,26 @@ class Registry:
     @property
     def models(self) -> list[ModelRecord]:
         return list(self._models.values())
+
+    @property
+    def tokenizers(self) -> list[TokenizerRecord]:
+        """Those that admins added, in the order they came."""
+        return list(self._tokenizers.values())
+
+    def put_tokenizer(self, record: TokenizerRecord) -> None:
+        """Keep an added tokenizer, or what has changed about it."""
+        self._tokenizers[record.id] = record
+        self.dirty.set()
+
+    def drop_tokenizer(self, id: str) -> None:
+        """Forget an added tokenizer."""
+        if self._tokenizers.pop(id, None) is not None:
+            self.dirty.set()
+
+    def added_tokenizer(self, names: Iterable[str]) -> TokenizerRecord | None:
+        """The loaded tokenizer that was added under one of ``names``."""
+        wanted = set(names)
+        return next((one for one in self.tokenizers if one.status == "completed" and one.name in wanted), None)
 
     def worker(self, id: str) -> WorkerRecord | None:
         return self._workers.get(id)
@@ -141,20 +171,21 @@ class Registry:
         self._region.worker_set(worker.slot, table.STATUS, STATUS_CODES[status])
         self.dirty.set()
 
-    def set_tokenizer(self, model_id: str, directory: str, key: str, error: str = "") -> None:
+    def set_tokenizer(self, model_id: str, directory: str, key: str, error: str = "", chat_template: str = "") -> None:
         """Record where a model's tokenizer is; with ``error`` set, a directory that is there already stays."""
         model = self._models.get(model_id)
         if model is None:
             return
         if not error:
-            model.tokenizer_dir, model.tokenizer_key = directory, key
+            model.tokenizer_dir, model.tokenizer_key, model.chat_template = directory, key, chat_template
         model.tokenizer_error = error
         self.dirty.set()
 
     def publish(self) -> None:
         """Write the snapshot to the region. One that does not fit is logged, and the last one stays in force."""
         self.dirty.clear()
-        snapshot = FleetSnapshot(version=self._region.snapshot_version() + 1, workers=self.workers, models=self.models)
+        version = self._region.snapshot_version() + 1
+        snapshot = FleetSnapshot(version, self.workers, self.models, self.tokenizers)
         try:
             self._region.publish(msgspec.msgpack.encode(snapshot))
         except ValueError as error:

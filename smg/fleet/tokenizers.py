@@ -58,6 +58,10 @@ class Tokenizers:
         """Try the model's engines in turn until one has a tokenizer, for as long as the model exists."""
         wait = _FIRST_RETRY_SECS
         while (record := self._registry.model(model_id)) is not None:
+            added = self._registry.added_tokenizer([model_id, *record.aliases])
+            if added is not None:
+                self._registry.set_tokenizer(model_id, added.directory, added.key, "", added.chat_template)
+                return
             settings = of_model(self._settings, self._models, model_id, *record.aliases)
             error = "no engine of the model is up"
             for driver, info in self._engines(model_id):

@@ -51,9 +51,10 @@ class Services:
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
-        for model in snapshot.models:
+        models = [*snapshot.models, *(added.as_model() for added in snapshot.tokenizers)]
+        for model in models:
             self.texts.ensure(model)
-        self.texts.prune(snapshot.models)
+        self.texts.prune(models)
         self.drivers.retain(snapshot.workers)
 
     async def watch(self) -> None:

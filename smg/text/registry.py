@@ -187,7 +187,7 @@ class TextRegistry:
 
     def _key(self, record: ModelRecord) -> _Key:
         settings = of_model(self._settings, self._models, record.id, *record.aliases)
-        return _Key(record.tokenizer_key or record.tokenizer_dir, settings.chat_template)
+        return _Key(record.tokenizer_key or record.tokenizer_dir, record.chat_template or settings.chat_template)
 
     def ready(self, record: ModelRecord) -> bool:
         """Whether ``get`` would return a model."""

@@ -143,6 +143,11 @@ def test_who_may_call_what():
     assert access == dialects | {
         ("POST", "/v1/tokenize"): "data",
         ("POST", "/v1/detokenize"): "data",
+        ("POST", "/v1/tokenizers"): "admin",
+        ("GET", "/v1/tokenizers"): "admin",
+        ("GET", "/v1/tokenizers/<tokenizer>"): "admin",
+        ("GET", "/v1/tokenizers/<tokenizer>/status"): "admin",
+        ("DELETE", "/v1/tokenizers/<tokenizer>"): "admin",
         ("GET", "/v1/models"): "data",
         ("GET", "/v1/models/<model:path>"): "data",
         ("GET", "/health"): "public",
