@@ -128,7 +128,7 @@ class Tokenizer:
         """Id to bytes, as the table that native rows read. Made at the first use, which takes up to a second.
 
         Raises:
-            TokenizerError: the model's decoder cannot be applied token by token (WordPiece and other encoders' kinds).
+            TokenizerError: the model's decoder cannot be applied token by token (BPE with a suffix, CTC).
         """
         state = None if self._hf.decoder is None else msgspec.json.decode(self._hf.decoder.__getstate__())
         try:

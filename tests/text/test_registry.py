@@ -5,6 +5,8 @@ import time
 
 import msgspec
 import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders
 
 from smg.config.settings import ModelSettings, TokenizerCacheSettings
 from smg.core.errors import GatewayError
@@ -124,13 +126,15 @@ def test_models_without_a_template_or_with_a_broken_one_refuse_only_chat(tmp_pat
 
 
 def test_a_decoder_that_needs_neighbours_only_stops_generation(tmp_path):
-    family("wordpiece").save(str(tmp_path / "tokenizer.json"))
+    suffixed = Library.from_str(family("wordpiece").to_str())
+    suffixed.decoder = decoders.BPEDecoder()
+    suffixed.save(str(tmp_path / "tokenizer.json"))
     model = TextModel(tmp_path)
     assert model.encoder.encode("hello") == family("wordpiece").encode("hello", add_special_tokens=False).ids
     assert not model.decodes
     error = refused(lambda: model.decoder)
     assert (error.code, error.status) == ("not_implemented", 501)
-    assert "WordPiece" in error.detail
+    assert "BPEDecoder" in error.detail
 
 
 @pytest.mark.parametrize(
