@@ -154,6 +154,13 @@ class ModelSettings(_Group, frozen=True):
             "org/name@revision), which is downloaded.",
         ),
     ] = None
+    disable_tokenizer_autoload: Annotated[
+        bool | None,
+        option(
+            "--disable-tokenizer-autoload",
+            "Fetch no tokenizer when an engine joins; models only have those added through /v1/tokenizers.",
+        ),
+    ] = None
     chat_template: Annotated[
         str | None, option("--chat-template", "Jinja chat template file; wins over the model's own.")
     ] = None

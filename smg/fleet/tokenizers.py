@@ -63,6 +63,9 @@ class Tokenizers:
                 self._registry.set_tokenizer(model_id, added.directory, added.key, "", added.chat_template)
                 return
             settings = of_model(self._settings, self._models, model_id, *record.aliases)
+            if settings.disable_tokenizer_autoload:
+                self._registry.set_tokenizer(model_id, "", "", "none has been added, and none is fetched by itself")
+                return
             error = "no engine of the model is up"
             for driver, info in self._engines(model_id):
                 try:

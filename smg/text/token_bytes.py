@@ -1,10 +1,11 @@
 """Id to bytes: what a tokenizer's decoder does, token by token (spec text-pipeline 4).
 
 The decoders of generating models (byte-level BPE; Metaspace; SentencePiece BPE with byte fallback) and of WordPiece
-treat every token alike wherever it stands, except for the first one of a text, which may lose a leading space. So each id has
-two byte strings, ``token_bytes`` and ``first_bytes``, and a stream is decoded without looking at its neighbours. Bytes
-that never become a character turn into U+FFFD by the rules of UTF-8, as everywhere else; the ``tokenizers`` library
-differs only there: it replaces a whole run of byte-fallback tokens when one byte of it is wrong.
+treat every token alike wherever it stands, except for the first one of a text, which may lose a leading space. So each
+id has two byte strings, ``token_bytes`` and ``first_bytes``, and a stream is decoded without looking at its
+neighbours. Bytes that never become a character turn into U+FFFD by the rules of UTF-8, as everywhere else; the
+``tokenizers`` library differs only there: it replaces a whole run of byte-fallback tokens when one byte of it is
+wrong.
 """
 
 import re

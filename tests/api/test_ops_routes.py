@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import aiohttp
+import msgspec
 import pytest
 from yarl import URL
 
@@ -11,6 +12,7 @@ from smg.api.dialect import Endpoint
 from smg.api.errors import error_response
 from smg.api.routes import Api
 from smg.api.table import DIALECTS
+from smg.config.settings import ModelSettings
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.fleet.records import ModelRecord
@@ -93,6 +95,14 @@ class TestHealth:
 
     async def test_not_ready_while_the_tokenizer_loads(self, place):
         place.texts.loaded = False
+        assert (await get(place, "/readiness"))[1]["reason"] == "tokenizer not yet registered"
+
+    async def test_ready_without_a_tokenizer_where_none_is_loaded_by_itself(self, place):
+        place.texts.loaded = False
+        model = ModelSettings(disable_tokenizer_autoload=True)
+        place.services.settings = msgspec.structs.replace(place.services.settings, model=model)
+        assert (await get(place, "/readiness"))[0] == 200
+        place.fleet.snapshot().models[0].tokenizer_dir = "/added"
         assert (await get(place, "/readiness"))[1]["reason"] == "tokenizer not yet registered"
 
     async def test_not_ready_when_generated_ids_cannot_be_decoded(self, place, monkeypatch):

@@ -12,6 +12,7 @@ from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engines.driver import GrpcDriver
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.vllm.adapter import VllmAdapter
+from smg.fleet.records import TokenizerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.tokenizer_files import loadable
 from smg.fleet.tokenizer_source import TokenizerError, digest, find
@@ -187,3 +188,37 @@ async def test_other_files_are_refused_with_what_would_do(driver, tmp_path, told
     (tmp_path / "weights.bin").write_bytes(b"x")
     with pytest.raises(TokenizerError, match=r"neither a tokenizer file nor a GGUF file"):
         await find(ModelSettings(model_path=str(tmp_path / "weights.bin")), driver, told(), tmp_path / "cache")
+
+
+async def obtained(registry, tokenizers):
+    """The model's record once its tokenizer has been looked for."""
+    tokenizers.want("llama")
+    async with asyncio.timeout(5):
+        while not (registry.models[0].tokenizer_dir or registry.models[0].tokenizer_error):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await tokenizers.close()
+    return registry.models[0]
+
+
+async def test_without_autoload_only_added_tokenizers_are_used(driver, engine, directory, region, tmp_path, told):
+    registry, info = Registry(region), told()
+    registry.identify(registry.add(engine.url).id, "vllm", info)
+    settings = ModelSettings(disable_tokenizer_autoload=True)
+    tokenizers = Tokenizers(settings, registry, lambda model: [(driver, info)], tmp_path)
+    model = await obtained(registry, tokenizers)
+    assert (model.tokenizer_dir, engine.calls["GetTokenizer"]) == ("", 0)
+    assert "none has been added" in model.tokenizer_error
+    added = TokenizerRecord("1", "llama", "x", "own.jinja", "completed", directory=str(directory), key="k")
+    registry.put_tokenizer(added)
+    model.tokenizer_error = ""
+    model = await obtained(registry, tokenizers)
+    assert (model.tokenizer_dir, model.tokenizer_key, model.chat_template) == (str(directory), "k", "own.jinja")
+
+
+async def test_a_model_may_have_settings_of_its_own(driver, engine, directory, region, tmp_path, told):
+    registry, info = Registry(region), told()
+    registry.identify(registry.add(engine.url).id, "vllm", info)
+    own = {"llama": ModelSettings(tokenizer_path=str(directory)), "other": ModelSettings(tokenizer_path="/nowhere")}
+    tokenizers = Tokenizers(ModelSettings(), registry, lambda model: [(driver, info)], tmp_path, own)
+    assert (await obtained(registry, tokenizers)).tokenizer_dir == str(directory)
+    assert engine.calls["GetTokenizer"] == 0
