@@ -45,6 +45,7 @@ class Chat:
         joiner = tokenizer.shield.joiner
         self.template: Template = compile_template(source) if renderer is None else renderer(joiner)
         self._complete = native.complete if native is not None else None
+        self._continues = native is None or native.continues
         self.forms = messages.Forms(
             content_format.detect(self.template, self._special), call_format.detect(self.template, self._special)
         )
@@ -58,6 +59,9 @@ class Chat:
             GatewayError: 400: what the template refused, or a message it has no form for.
         """
         turns, last = _split_continued(request)
+        if last is not None and not self._continues and thinking.resolve(self.toggle, request):
+            message = "this model cannot continue an answer while it thinks: turn thinking off"
+            raise bad_request(message, "continue_final_message")
         prompt = self._render_turns(turns, request)
         tail = reveal(prompt)[-TAIL:]
         history = "" if last is None else self._history(tail, last, len(request.messages) - 1)

@@ -14,11 +14,15 @@ from smg.text.template import Template
 
 
 class Native(msgspec.Struct, frozen=True):
-    """``render`` makes the renderer from the tokenizer's joiner; ``complete`` adds to the context of a template."""
+    """``render`` makes the renderer from the tokenizer's joiner; ``complete`` adds to the context of a template.
+
+    ``continues`` says whether an answer that was begun can be continued while the model is to think.
+    """
 
     names: frozenset[str]
     render: Callable[[str], Template] | None = None
     complete: Callable[[dict[str, Any]], None] | None = None
+    continues: bool = True
 
 
 def _declare_tools(context: dict[str, Any]) -> None:
@@ -34,7 +38,7 @@ NATIVES = (
     Native(frozenset({"DeepseekV32ForCausalLM"}), lambda joiner: DeepSeekV32()),
     Native(frozenset({"DeepseekV4ForCausalLM"}), lambda joiner: DeepSeekV4()),
     Native(frozenset({"KimiK25ForConditionalGeneration", "kimi_k25"}), complete=_declare_tools),
-    Native(frozenset({"KimiK3ForConditionalGeneration", "kimi_k3"}), KimiK3),
+    Native(frozenset({"KimiK3ForConditionalGeneration", "kimi_k3"}), KimiK3, continues=False),
 )
 
 

@@ -142,6 +142,14 @@ def test_choices_and_shapes_of_answers(k3):
     assert notes(constraint=wanted) == note("response-format", schema)
 
 
+def test_an_answer_is_continued_in_the_response_channel(k3):
+    messages = [user("a"), answer("The ans")]
+    assert prompt(k3, messages, continue_final_message=True, thinking=False) == said("user", "a") + PLAIN + "The ans"
+    with pytest.raises(GatewayError, match="turn thinking off") as caught:
+        render(k3, messages, continue_final_message=True)
+    assert caught.value.param == "continue_final_message"
+
+
 def test_attributes_are_escaped(k3):
     out = prompt(k3, [Message("user", "x", name='A "&" <b>')])
     assert ' name="A &quot;&amp;&quot; <b>"<|sep|>' in out
