@@ -15,6 +15,23 @@ ENGINES = DOCS / "engines.md"
 # The generated part of the page about engines lies between these lines.
 BEGIN, END = "<!-- features: written by scripts/gen-docs -->\n", "<!-- end of features -->\n"
 
+MODELS = """
+## models
+
+Settings of single models, by their id or alias; only a file can give them. The names are those of the group `model`,
+and what is given here wins over it for that model.
+
+```yaml
+models:
+  deepseek-r1:
+    reasoning_parser: deepseek_r1
+  org/other-model:
+    tokenizer_path: /models/other
+    chat_template: /models/other.jinja
+    tool_call_parser: llama
+```
+"""
+
 INTRODUCTION = """\
 # Configuration
 
@@ -86,7 +103,7 @@ def page() -> str:
             "| flag | meaning | value | default | environment | YAML |\n| --- | --- | --- | --- | --- | --- |\n"
         )
         parts += [row(field) + "\n" for field in members]
-    return "".join(parts)
+    return "".join(parts) + MODELS
 
 
 def features() -> str:

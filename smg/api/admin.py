@@ -4,7 +4,7 @@ from typing import Any
 
 from sanic import Request
 
-from smg.core.errors import GatewayError
+from smg.api.control import ask
 from smg.pipeline.services import Services
 
 
@@ -22,10 +22,3 @@ async def workers(request: Request, services: Services) -> dict[str, Any]:
 async def loads(request: Request, services: Services) -> dict[str, Any]:
     """``GET /get_loads`` and ``GET /loads``: the engines' last load reports, at most some seconds old."""
     return {"workers": await ask(services, "loads")}
-
-
-async def ask(services: Services, op: str, **arguments: Any) -> Any:
-    """Run ``op`` in the control process. Raises GatewayError: its own, or 503 when it does not answer."""
-    if services.control is None:
-        raise GatewayError("overloaded", "the control process is not reachable")
-    return await services.control.call(op, **arguments)

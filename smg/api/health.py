@@ -50,6 +50,10 @@ def not_ready(services: Services) -> str | None:
             continue
         if not services.texts.ready(model):
             services.texts.ensure(model)
+            settings = services.settings.of_model(model.id, *model.aliases)
+            if settings.disable_tokenizer_autoload and not model.tokenizer_dir:
+                # Whoever adds tokenizers by hand does it through this process, which must be reachable for that.
+                return None
         elif services.texts.get(model).decodes:
             return None
         else:

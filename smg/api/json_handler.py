@@ -14,12 +14,12 @@ from smg.api.errors import JSON
 Answer: TypeAlias = Callable[..., Awaitable[Any]]
 
 
-def json_handler(answer: Answer) -> Callable[..., Awaitable[HTTPResponse]]:
-    """Make a Sanic handler of ``answer``, whose result is encoded as JSON."""
+def json_handler(answer: Answer, status: int = 200) -> Callable[..., Awaitable[HTTPResponse]]:
+    """Make a Sanic handler of ``answer``, whose result is encoded as JSON and sent with ``status``."""
 
     @functools.wraps(answer)
     async def handle(request: Request, **params: str) -> HTTPResponse:
         body = await answer(request, request.app.ctx.services, **params)
-        return HTTPResponse(msgspec.json.encode(body), content_type=JSON)
+        return HTTPResponse(msgspec.json.encode(body), status=status, content_type=JSON)
 
     return handle

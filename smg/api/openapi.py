@@ -122,7 +122,7 @@ def _responses(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
         return {code: success, "503": {"description": "not ready"}}
     failure = {JSON: {"schema": known[route.failure or ErrorBody]}}
     return {
-        code: success,
+        str(route.status): success,
         "4XX": {"description": "the request cannot be served as it is", "content": failure},
         "5XX": {"description": "the gateway or an engine failed, or has no room", "content": failure},
     }

@@ -11,7 +11,7 @@ from msgspec import Meta
 from sanic import Request
 from sanic.response import HTTPResponse
 
-from smg.api.admin import ask
+from smg.api.control import ask
 from smg.api.errors import JSON
 from smg.core import wire
 from smg.core.errors import GatewayError

@@ -8,6 +8,9 @@ import msgspec
 
 from smg.config.settings import Settings
 
+# The part of the tree that only a file can give: settings of single models.
+MODELS = "models"
+
 
 class Field(msgspec.Struct, frozen=True):
     """One setting. ``shape`` is ``flag`` (bool), ``value`` or ``list``; ``choices`` is empty unless it is an enum."""
@@ -43,6 +46,8 @@ def fields() -> Iterator[Field]:
     """All settings, in the order of the tree."""
     defaults = Settings()
     for group, kind in get_type_hints(Settings).items():
+        if group == MODELS:
+            continue
         hints = get_type_hints(kind, include_extras=True)
         for name, hint in hints.items():
             inner, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)

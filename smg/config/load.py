@@ -13,8 +13,9 @@ import yaml
 
 from smg._version import __version__
 from smg.config import legs
-from smg.config.fields import Field, fields, group_text
-from smg.config.settings import Settings
+from smg.config.fields import MODELS, Field, fields, group_text
+from smg.config.hub_names import hub_name
+from smg.config.settings import ModelSettings, Settings
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
@@ -103,6 +104,9 @@ def _convert(tree: Mapping[str, Mapping[str, Any]], problems: list[str]) -> Sett
     kinds = get_type_hints(Settings)
     groups: dict[str, Any] = {}
     for group, values in tree.items():
+        if group == MODELS:
+            groups[group] = {str(name): _model(str(name), own, problems) for name, own in values.items()}
+            continue
         good: dict[str, Any] = {}
         for name, value in values.items():
             try:
@@ -111,6 +115,15 @@ def _convert(tree: Mapping[str, Mapping[str, Any]], problems: list[str]) -> Sett
                 problems.append(f"{group}.{name}: {_hide(str(error))}")
         groups[group] = kinds[group](**good)
     return Settings(**groups)
+
+
+def _model(name: str, values: Any, problems: list[str]) -> ModelSettings:
+    """The settings of one model."""
+    try:
+        return msgspec.convert(values or {}, ModelSettings, strict=False)
+    except msgspec.ValidationError as error:
+        problems.append(f"models.{name}: {_hide(str(error))}")
+        return ModelSettings()
 
 
 def check(settings: Settings) -> list[str]:
@@ -122,13 +135,11 @@ def check(settings: Settings) -> list[str]:
     for flag, path in (("--tls-cert-path", server.tls_cert_path), ("--tls-key-path", server.tls_key_path)):
         if path is not None and not os.access(path, os.R_OK):
             out.append(f"{flag}: {path!r} cannot be read")
-    for flag, path in (
-        ("--model-path", settings.model.model_path),
-        ("--tokenizer-path", settings.model.tokenizer_path),
-        ("--chat-template", settings.model.chat_template),
-        ("--embedded-model", settings.embedded.embedded_model),
-    ):
-        if path is not None and not Path(path).exists():
+    paths = [*_paths("--", settings.model), ("--embedded-model", settings.embedded.embedded_model)]
+    paths += [found for name, own in settings.models.items() for found in _paths(f"models.{name}.", own)]
+    for flag, path in paths:
+        named = flag.endswith(("model-path", "tokenizer-path")) and path is not None and hub_name(path) is not None
+        if path is not None and not named and not Path(path).exists():
             out.append(f"{flag}: {path!r} does not exist")
     for flag, keys in (("--api-key", settings.security.api_key), ("--admin-key", settings.security.admin_key)):
         if any(not key.strip() or key != key.strip() for key in keys):
@@ -178,6 +189,14 @@ def _check_pairs(settings: Settings) -> list[str]:
     return out
 
 
+def _paths(prefix: str, model: ModelSettings) -> list[tuple[str, str | None]]:
+    return [
+        (f"{prefix}model-path", model.model_path),
+        (f"{prefix}tokenizer-path", model.tokenizer_path),
+        (f"{prefix}chat-template", model.chat_template),
+    ]
+
+
 def _read_yaml(path: str | None, problems: list[str]) -> dict[str, Any]:
     if path is None:
         return {}
@@ -188,7 +207,7 @@ def _read_yaml(path: str | None, problems: list[str]) -> dict[str, Any]:
         return {}
     if tree is None:
         return {}
-    known = {field.group for field in fields()}
+    known = {field.group for field in fields()} | {MODELS}
     if not isinstance(tree, dict) or not all(isinstance(group, dict) for group in tree.values()):
         problems.append(f"--config: {path}: expected a mapping of groups ({', '.join(sorted(known))})")
         return {}

@@ -5,6 +5,7 @@ also read from the environment as ``SMG_HOST`` and from YAML as ``server: {host:
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, cast
 
@@ -196,19 +197,33 @@ class FleetSettings(_Group, frozen=True):
 
 
 class ModelSettings(_Group, frozen=True):
-    """Tokenizer and chat template; by default both come from the engine."""
+    """Tokenizer, chat template and parsers; by default all come from the engine or its model.
+
+    In the file, ``models`` has the same settings for single models, which win over these."""
 
     model_path: Annotated[
         str | None,
         option(
             "--model-path",
-            "Where the model's tokenizer is, instead of the engine's bundle: a directory, tokenizer.json or GGUF file.",
+            "Where the model's tokenizer is, instead of the engine's bundle: a directory or file (docs/tokenizers.md); "
+            "a hub name (org/name) is only used when the engine has no tokenizer.",
             "--model",
         ),
     ] = None
     tokenizer_path: Annotated[
         str | None,
-        option("--tokenizer-path", "Tokenizer directory or file, as for --model-path, which it wins over."),
+        option(
+            "--tokenizer-path",
+            "Tokenizer directory or file, as for --model-path, which it wins over, or a hub name (org/name, "
+            "org/name@revision), which is downloaded.",
+        ),
+    ] = None
+    disable_tokenizer_autoload: Annotated[
+        bool | None,
+        option(
+            "--disable-tokenizer-autoload",
+            "Fetch no tokenizer when an engine joins; models only have those added through /v1/tokenizers.",
+        ),
     ] = None
     chat_template: Annotated[
         str | None, option("--chat-template", "Jinja chat template file; wins over the model's own.")
@@ -674,3 +689,20 @@ class Settings(_Group, frozen=True):
     security: SecuritySettings = SecuritySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
+    models: Annotated[
+        dict[str, ModelSettings],
+        Meta(description="Settings of single models by their id or alias, with the names of the group 'model'."),
+    ] = msgspec.field(default_factory=dict)
+
+    def of_model(self, *names: str) -> ModelSettings:
+        """The settings of the model that has these names: its own where it has any, else those of all models."""
+        return of_model(self.model, self.models, *names)
+
+
+def of_model(settings: ModelSettings, models: Mapping[str, ModelSettings], *names: str) -> ModelSettings:
+    """As ``Settings.of_model``, of the settings of all models and of single ones."""
+    own = next((models[name] for name in names if name in models), None)
+    if own is None:
+        return settings
+    given = {name: value for name, value in msgspec.structs.asdict(own).items() if value is not None}
+    return msgspec.structs.replace(settings, **given)

@@ -13,6 +13,7 @@ from smg._native import region as table
 from smg.config.settings import Settings
 from smg.control.describe import Describer
 from smg.control.kv_events import KvSubscriptions
+from smg.control.tokenizer_jobs import TokenizerJobs
 from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo
 from smg.engines.driver import GrpcDriver
@@ -63,11 +64,13 @@ class FleetControl:
         self._thresholds = Thresholds.of(settings.fleet)
         self._probes = asyncio.Semaphore(_MAX_PROBES)
         cache = Path(settings.server.state_dir).expanduser() / "tokenizers"
-        self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache)
+        self.added_tokenizers = TokenizerJobs(self.registry, self._want_tokenizer, cache)
+        self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache, settings.models)
 
     def start(self) -> None:
         """Start all tasks on the running loop."""
         self.registry.publish()
+        self.added_tokenizers.start()
         self._spawn(self._publish_changes())
         self._spawn(self._look_at_failures())
         self._spawn(self._sweep_index())
@@ -85,6 +88,7 @@ class FleetControl:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        await self.added_tokenizers.close()
         await self._tokenizers.close()
         await asyncio.gather(*(monitor.close() for monitor in self._monitors.values()), return_exceptions=True)
         if self.registry.dirty.is_set():
@@ -260,6 +264,9 @@ class FleetControl:
             self._spawn(again())
 
     # -- what follows from it
+
+    def _want_tokenizer(self, model_id: str) -> None:
+        self._tokenizers.want(model_id)
 
     def _engines(self, model_id: str) -> list[tuple[Driver, EngineInfo]]:
         """Who serves the model, ready ones first."""

@@ -56,7 +56,7 @@ async def serve(
     fleet = FleetControl(settings, region, sources)
     admin = AdminServer(
         frames.socket_path(settings.server.state_dir, region.boot_id),
-        {**operations(fleet, region), **worker_operations(fleet)},
+        {**operations(fleet, region), **worker_operations(fleet), **fleet.added_tokenizers.operations()},
     )
     try:
         fleet.start()

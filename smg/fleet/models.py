@@ -64,6 +64,7 @@ def _record(
         tokenizer_dir=old.tokenizer_dir,
         tokenizer_key=old.tokenizer_key,
         tokenizer_error=old.tokenizer_error,
+        chat_template=old.chat_template,
         context_length=old.context_length,
         max_input_length=old.max_input_length,
         vocab_size=old.vocab_size,

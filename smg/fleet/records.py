@@ -11,6 +11,8 @@ Status: TypeAlias = Literal["pending", "ready", "not_ready", "failed", "draining
 
 Role: TypeAlias = Literal["regular", "prefill", "decode", "encode"]
 
+JobStatus: TypeAlias = Literal["pending", "processing", "completed", "failed"]
+
 # Numbers of a status in the region's worker table (0 is a free slot).
 STATUS_CODES: dict[Status, int] = {"pending": 1, "ready": 2, "not_ready": 3, "failed": 4, "draining": 5}
 # The model of workers that serve whatever they are asked for (spec routing 4.1, 4.2).
@@ -77,7 +79,8 @@ class ModelRecord(msgspec.Struct):
     """One model id and what the gateway needs to serve it.
 
     ``tokenizer_dir`` is a local directory (bundle cache or configured path), empty until it is there; ``tokenizer_key``
-    names its content, so that workers load each content once. ``context_length``, ``max_input_length`` (of a prompt,
+    names its content, so that workers load each content once. ``chat_template`` is a file that came with an added
+    tokenizer. ``context_length``, ``max_input_length`` (of a prompt,
     both in tokens) and ``vocab_size`` are 0 when unknown. ``generates`` is False for a model that only embeds.
     ``policy`` is the routing policy control was told for it, empty for none.
     """
@@ -87,6 +90,7 @@ class ModelRecord(msgspec.Struct):
     tokenizer_dir: str = ""
     tokenizer_key: str = ""
     tokenizer_error: str = ""
+    chat_template: str = ""
     context_length: int = 0
     max_input_length: int = 0
     vocab_size: int = 0
@@ -95,6 +99,35 @@ class ModelRecord(msgspec.Struct):
     default_sampling: dict[str, float] = msgspec.field(default_factory=dict)
     created: int = 0
     policy: str = ""
+
+
+class TokenizerRecord(msgspec.Struct):
+    """A tokenizer that an admin added under ``name``. ``source`` and ``chat_template`` (a file) are as given.
+
+    ``directory``, ``key`` and ``vocab_size`` are known once ``status`` is ``completed``; ``error`` when it is
+    ``failed``. ``created`` is when it was added, or failed (Unix seconds).
+    """
+
+    id: str
+    name: str
+    source: str
+    chat_template: str = ""
+    status: JobStatus = "pending"
+    error: str = ""
+    directory: str = ""
+    key: str = ""
+    vocab_size: int = 0
+    created: int = 0
+
+    def as_model(self) -> ModelRecord:
+        """What a model that only has this tokenizer would be."""
+        return ModelRecord(
+            self.name,
+            tokenizer_dir=self.directory,
+            tokenizer_key=self.key,
+            tokenizer_error=self.error,
+            chat_template=self.chat_template,
+        )
 
 
 class FleetSnapshot(msgspec.Struct):
@@ -107,6 +140,13 @@ class FleetSnapshot(msgspec.Struct):
     workers: list[WorkerRecord] = msgspec.field(default_factory=list)
     models: list[ModelRecord] = msgspec.field(default_factory=list)
     refused: list[str] = msgspec.field(default_factory=list)
+    tokenizers: list[TokenizerRecord] = msgspec.field(default_factory=list)
+
+    def tokenizer(self, name: str) -> TokenizerRecord | None:
+        """Find a loaded tokenizer that was added, by its name or else its id."""
+        loaded = [record for record in self.tokenizers if record.status == "completed"]
+        by_name = (record for record in loaded if record.name == name)
+        return next(by_name, next((record for record in loaded if record.id == name), None))
 
     def model(self, name: str) -> ModelRecord | None:
         """Find a model by id or alias."""

@@ -6,7 +6,7 @@ and their counters notice nothing.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +30,7 @@ from smg.fleet.records import (
     ModelRecord,
     RankRecord,
     Status,
+    TokenizerRecord,
     WorkerRecord,
 )
 from smg.fleet.roles import role_of
@@ -58,6 +59,7 @@ class Registry:
         self._workers = {worker.id: worker for worker in snapshot.workers}
         self._models = {model.id: model for model in snapshot.models}
         self.refused = set(snapshot.refused)
+        self._tokenizers = {record.id: record for record in snapshot.tokenizers}
         self._take_over_index()
         for worker in self._workers.values():
             worker.status = STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status)
@@ -69,6 +71,26 @@ class Registry:
     @property
     def models(self) -> list[ModelRecord]:
         return list(self._models.values())
+
+    @property
+    def tokenizers(self) -> list[TokenizerRecord]:
+        """Those that admins added, in the order they came."""
+        return list(self._tokenizers.values())
+
+    def put_tokenizer(self, record: TokenizerRecord) -> None:
+        """Keep an added tokenizer, or what has changed about it."""
+        self._tokenizers[record.id] = record
+        self.dirty.set()
+
+    def drop_tokenizer(self, id: str) -> None:
+        """Forget an added tokenizer."""
+        if self._tokenizers.pop(id, None) is not None:
+            self.dirty.set()
+
+    def added_tokenizer(self, names: Iterable[str]) -> TokenizerRecord | None:
+        """The loaded tokenizer that was added under one of ``names``."""
+        wanted = set(names)
+        return next((one for one in self.tokenizers if one.status == "completed" and one.name in wanted), None)
 
     def worker(self, id: str) -> WorkerRecord | None:
         return self._workers.get(id)
@@ -190,13 +212,13 @@ class Registry:
         model.policy = policy
         self.dirty.set()
 
-    def set_tokenizer(self, model_id: str, directory: str, key: str, error: str = "") -> None:
+    def set_tokenizer(self, model_id: str, directory: str, key: str, error: str = "", chat_template: str = "") -> None:
         """Record where a model's tokenizer is; with ``error`` set, a directory that is there already stays."""
         model = self._models.get(model_id)
         if model is None:
             return
         if not error:
-            model.tokenizer_dir, model.tokenizer_key = directory, key
+            model.tokenizer_dir, model.tokenizer_key, model.chat_template = directory, key, chat_template
         model.tokenizer_error = error
         self.dirty.set()
 
@@ -208,6 +230,7 @@ class Registry:
             workers=self.workers,
             models=self.models,
             refused=sorted(self.refused),
+            tokenizers=self.tokenizers,
         )
         try:
             self._region.publish(msgspec.msgpack.encode(snapshot))

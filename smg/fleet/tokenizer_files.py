@@ -1,14 +1,13 @@
-"""Which files make a tokenizer, and which of them this gateway can load (spec text-pipeline 1.1)."""
+"""Which files make a tokenizer, and which of them is loaded (spec text-pipeline 1.1; readers: ``smg.text.formats``)."""
 
+import json
 from pathlib import Path
 
-# What is there, and what it is called; of formats that cannot be loaded.
-_UNSUPPORTED = (
-    ("tekken.json", "Mistral's tekken"),
-    ("tiktoken.model", "tiktoken"),
-    ("*.tiktoken", "tiktoken"),
-    ("*.model", "SentencePiece"),
-)
+# Names of files that are a tokenizer by themselves, most wanted first. Mistral numbers its SentencePiece models.
+_FILES = ("tokenizer.json", "tekken.json", "tiktoken.model", "*.tiktoken", "tokenizer.model", "*.model", "*.model.v*")
+
+# Classes whose vocab.json and merges.txt are understood.
+QWEN2 = frozenset({"Qwen2Tokenizer", "Qwen2TokenizerFast"})
 
 
 class UnknownFormat(Exception):
@@ -16,32 +15,46 @@ class UnknownFormat(Exception):
 
 
 def loadable(directory: Path) -> Path:
-    """Return the file of ``directory`` that holds its tokenizer: tokenizer.json, or vocab.json with merges.txt beside.
+    """Return the file of ``directory`` that holds its tokenizer, the best of several.
+
+    vocab.json (with merges.txt beside it) follows tokenizer.json when its class is known, and comes last otherwise: the
+    reader then names the class.
 
     Raises:
-        UnknownFormat: neither is there; names what is there instead.
+        UnknownFormat: there is none.
     """
     if (directory / "tokenizer.json").is_file():
         return directory / "tokenizer.json"
-    if (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
+    pair = (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file()
+    if pair and _class(directory) in QWEN2:
         return directory / "vocab.json"
-    for pattern, name in _UNSUPPORTED:
+    for pattern in _FILES:
         for found in sorted(directory.glob(pattern)):
-            raise UnknownFormat(
-                f"no tokenizer.json in {directory}, and {name} files such as {found.name} can't be loaded; "
-                "convert the tokenizer to a tokenizer.json"
-            )
-    raise UnknownFormat(f"no tokenizer.json in {directory}")
+            if found.is_file():
+                return found
+    if pair:
+        return directory / "vocab.json"
+    raise UnknownFormat(f"no tokenizer in {directory} (tokenizer.json, tekken.json, tiktoken or SentencePiece files)")
 
 
 def loadable_file(path: Path) -> Path:
-    """Return what to load when somebody names the file ``path`` instead of its directory.
+    """Check the file ``path`` that somebody names instead of its directory, and return it.
 
     Raises:
-        UnknownFormat: it is of another kind; names it.
+        UnknownFormat: it is no tokenizer, or its directory has another that would be loaded instead.
     """
-    if path.name in ("tokenizer.json", "vocab.json"):
-        return loadable(path.parent)
-    kind = next((name for pattern, name in _UNSUPPORTED if path.match(pattern)), "")
-    what = f"{kind} files can't be loaded" if kind else "it is neither a tokenizer.json nor a GGUF file"
-    raise UnknownFormat(f"{path}: {what}")
+    if path.name != "vocab.json" and not any(path.match(pattern) for pattern in _FILES):
+        raise UnknownFormat(f"{path}: it is neither a tokenizer file nor a GGUF file")
+    chosen = loadable(path.parent)
+    if chosen != path:
+        raise UnknownFormat(f"{path}: {chosen.name} beside it would be loaded; give {path.name} its own directory")
+    return path
+
+
+def _class(directory: Path) -> str:
+    try:
+        config = json.loads((directory / "tokenizer_config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return ""
+    name = config.get("tokenizer_class") if isinstance(config, dict) else None
+    return name if isinstance(name, str) else ""

@@ -1,8 +1,9 @@
 """Where a model's tokenizer comes from (spec text-pipeline 6).
 
 In this order: ``--tokenizer-path``, ``--model-path``, the engine's bundle, the path the engine names when it is a local
-directory. A configured path may lead to a directory, a tokenizer.json or a GGUF file, and must be there when it looks
-like a path; a hub name (``org/name``) is passed over, since the engine has the files.
+directory. A configured path may lead to a directory, a tokenizer file or a GGUF file, and must be there when it looks
+like a path. A hub name (``org/name``) of ``--tokenizer-path`` is taken from the hub; one of ``--model-path`` only after
+the engine, which has the files.
 """
 
 import asyncio
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import msgspec
 
+from smg.config.hub_names import HubName, hub_name
 from smg.config.settings import ModelSettings
 from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo
 from smg.fleet.bundle import BundleError, fetch
 from smg.fleet.gguf_source import unpack_gguf
+from smg.fleet.hub import HubError, obtain
 from smg.fleet.tokenizer_files import UnknownFormat, loadable, loadable_file
 
 log = logging.getLogger("smg.fleet")
@@ -24,7 +27,11 @@ log = logging.getLogger("smg.fleet")
 # What a tokenizer may be made of, and what shapes its use (names as in the bundle; spec engine-contract 2.10).
 _RELEVANT = (
     "tokenizer.json",
+    "tekken.json",
     "vocab.json",
+    "*.model",
+    "*.model.v*",
+    "*.tiktoken",
     "*config.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -51,12 +58,11 @@ async def find(settings: ModelSettings, driver: Driver, info: EngineInfo, cache:
     Raises:
         TokenizerError: none has.
     """
-    for flag, path in (("--tokenizer-path", settings.tokenizer_path), ("--model-path", settings.model_path)):
-        if path is None:
-            continue
-        found = await asyncio.to_thread(_configured, flag, path, cache)
-        if found is not None:
-            return found
+    if settings.tokenizer_path is not None:
+        return await asyncio.to_thread(at_path, "--tokenizer-path", settings.tokenizer_path, cache)
+    name = None if settings.model_path is None else hub_name(settings.model_path)
+    if settings.model_path is not None and name is None:
+        return await asyncio.to_thread(at_path, "--model-path", settings.model_path, cache)
     if "tokenizer_bundle" in driver.capabilities:
         try:
             bundle = await fetch(driver.tokenizer_bundle(), cache)
@@ -72,31 +78,44 @@ async def find(settings: ModelSettings, driver: Driver, info: EngineInfo, cache:
         if found is not None:
             log.info("using the engine's local tokenizer files", extra={"model": info.model_id, "reason": reason})
             return found
-    raise TokenizerError(reason)
+    if name is None:
+        raise TokenizerError(reason)
+    log.info("asking the hub for the tokenizer", extra={"model": info.model_id, "reason": reason})
+    try:
+        return await asyncio.to_thread(_from_hub, name)
+    except HubError as error:
+        raise TokenizerError(f"{reason}; --model-path: {error}") from None
 
 
-def _configured(flag: str, text: str, cache: Path) -> Tokenizer | None:
-    """A configured path's tokenizer; None for a hub name.
+def at_path(flag: str, text: str, cache: Path) -> Tokenizer:
+    """The tokenizer at a configured path, or of a hub name. Blocking; ``flag`` is what errors begin with.
 
     Raises:
-        TokenizerError: a path that leads nowhere, or to what cannot be loaded.
+        TokenizerError: it leads nowhere, or to what cannot be loaded.
     """
-    path = Path(text).expanduser()
+    name = hub_name(text)
     try:
-        if path.is_file() and path.suffix == ".gguf":
-            bundle = unpack_gguf(path, cache)
-            return Tokenizer(bundle.directory, bundle.digest)
-        if path.is_file():
-            path = loadable_file(path).parent
-        if path.is_dir():
-            loadable(path)
-            return Tokenizer(path, digest(path))
-    except (UnknownFormat, BundleError, OSError) as error:
+        return _local_path(text, cache) if name is None else _from_hub(name)
+    except (UnknownFormat, BundleError, HubError, OSError) as error:
         raise TokenizerError(f"{flag}: {error}") from None
-    if text.startswith(("/", ".", "~")) or text.endswith((".json", ".gguf")):
-        raise TokenizerError(f"{flag}: {text} is no directory, no tokenizer.json and no GGUF file")
-    log.warning("%s names no local directory; asking the engine for its tokenizer", flag, extra={"path": text})
-    return None
+
+
+def _from_hub(name: HubName) -> Tokenizer:
+    directory = obtain(name)
+    return Tokenizer(directory, digest(directory))
+
+
+def _local_path(text: str, cache: Path) -> Tokenizer:
+    path = Path(text).expanduser()
+    if path.is_file() and path.suffix == ".gguf":
+        bundle = unpack_gguf(path, cache)
+        return Tokenizer(bundle.directory, bundle.digest)
+    if path.is_file():
+        path = loadable_file(path).parent
+    if not path.is_dir():
+        raise UnknownFormat(f"{text} is no directory, no tokenizer file, no GGUF file and no org/name of the hub")
+    loadable(path)
+    return Tokenizer(path, digest(path))
 
 
 def _local(directory: Path) -> Tokenizer | None:

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
-from smg.config.settings import ModelSettings
+from smg.config.settings import ModelSettings, of_model
 from smg.engines.base import Driver, EngineInfo
 from smg.fleet.registry import Registry
 from smg.fleet.tokenizer_source import TokenizerError, find
@@ -21,11 +22,20 @@ Engines = Callable[[str], Sequence[tuple[Driver, EngineInfo]]]
 class Tokenizers:
     """Keeps ``tokenizer_dir``, ``tokenizer_key`` and ``tokenizer_error`` of the registry's models up to date.
 
-    ``engines`` returns who serves a model and has told about it; ``cache`` is where bundles are kept.
+    ``engines`` returns who serves a model and has told about it; ``cache`` is where bundles are kept; ``models`` are
+    settings of single models.
     """
 
-    def __init__(self, settings: ModelSettings, registry: Registry, engines: Engines, cache: Path) -> None:
+    def __init__(
+        self,
+        settings: ModelSettings,
+        registry: Registry,
+        engines: Engines,
+        cache: Path,
+        models: Mapping[str, ModelSettings] = MappingProxyType({}),
+    ) -> None:
         self._settings = settings
+        self._models = models
         self._registry = registry
         self._engines = engines
         self._cache = cache
@@ -46,11 +56,19 @@ class Tokenizers:
     async def _obtain(self, model_id: str) -> None:
         """Try the model's engines in turn until one has a tokenizer, for as long as the model exists."""
         wait = _FIRST_RETRY_SECS
-        while self._registry.model(model_id) is not None:
+        while (record := self._registry.model(model_id)) is not None:
+            added = self._registry.added_tokenizer([model_id, *record.aliases])
+            if added is not None:
+                self._registry.set_tokenizer(model_id, added.directory, added.key, "", added.chat_template)
+                return
+            settings = of_model(self._settings, self._models, model_id, *record.aliases)
+            if settings.disable_tokenizer_autoload:
+                self._registry.set_tokenizer(model_id, "", "", "none has been added, and none is fetched by itself")
+                return
             error = "no engine of the model is up"
             for driver, info in self._engines(model_id):
                 try:
-                    found = await find(self._settings, driver, info, self._cache)
+                    found = await find(settings, driver, info, self._cache)
                 except TokenizerError as failure:
                     error = str(failure)
                     continue

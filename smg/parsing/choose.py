@@ -7,7 +7,7 @@ from functools import lru_cache
 import msgspec
 
 from smg.config.load import SettingsError
-from smg.config.settings import ModelSettings
+from smg.config.settings import ModelSettings, Settings
 from smg.core.request import GenerationRequest
 from smg.parsing.base import ParserFactory, Start
 from smg.parsing.chain import Chain
@@ -88,6 +88,18 @@ def named(settings: ModelSettings) -> tuple[Format | None, Format | None]:
     if problems:
         raise SettingsError(problems)
     return reasoning, tools
+
+
+def check_names(settings: Settings) -> None:
+    """Do as ``named`` for all models and for each that has settings of its own. Raises SettingsError."""
+    problems: list[str] = []
+    for name, model in [("", settings.model), *settings.models.items()]:
+        try:
+            named(model)
+        except SettingsError as error:
+            problems += [f"models.{name}: {problem}" if name else problem for problem in error.problems]
+    if problems:
+        raise SettingsError(problems)
 
 
 def _checked(rows: Sequence[Format], name: str | None, flag: str, problems: list[str]) -> Format | None:

@@ -30,7 +30,7 @@ def read(
 ) -> Reading:
     """Decide for ``request``, whose prompt is ``prepared``. Raises GatewayError (400), as ``constraints.plan``."""
     token_id = text.tokenizer.token_id
-    parsers = choose(services.settings.model, model.id, text.source.default, token_id)
+    parsers = choose(services.settings.of_model(model.id, *model.aliases), model.id, text.source.default, token_id)
 
     def failed(kind: str) -> None:
         format_ = parsers.tools if kind == "tools" else parsers.reasoning

@@ -16,7 +16,7 @@ from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
-from smg.parsing.choose import named
+from smg.parsing.choose import check_names
 from smg.pipeline.debug import DebugWindow
 from smg.pipeline.media import Media, check_settings
 from smg.pipeline.silence import Silences
@@ -71,9 +71,10 @@ class Services:
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
-        for model in snapshot.models:
+        models = [*snapshot.models, *(added.as_model() for added in snapshot.tokenizers)]
+        for model in models:
             self.texts.ensure(model)
-        self.texts.prune(snapshot.models)
+        self.texts.prune(models)
         self.media.retain(snapshot.models)
         self.drivers.retain(snapshot.workers)
 
@@ -127,7 +128,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
     """
     if (problem := check_settings(settings)) is not None:
         raise SettingsError([problem])
-    named(settings.model)
+    check_names(settings)
     view = FleetView(region)
     metrics = Metrics(region, process)
     if region.index is not None:
@@ -140,7 +141,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         view=view,
         router=FleetRouter(view, region, process, policy, CircuitBreakers(region, settings.routing, metrics)),
         admission=Admission(settings.admission, region, process, metrics),
-        texts=TextRegistry(settings.model, settings.tokenizer_cache),
+        texts=TextRegistry(settings.model, settings.tokenizer_cache, settings.models),
         drivers=DriverPool(
             TRANSPORTS[settings.fleet.engine_transport],
             settings.fleet.grpc_max_message_size,

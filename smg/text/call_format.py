@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from smg.text import probes
-from smg.text.template import ChatTemplate
+from smg.text.template import Template
 
 _TEXT = f'{{"{probes.KEY}": "{probes.VALUE}"}}'
 
@@ -20,7 +20,7 @@ class CallFormat(msgspec.Struct, frozen=True):
     null: bool = True
 
 
-def detect(template: ChatTemplate, special: Mapping[str, str]) -> CallFormat:
+def detect(template: Template, special: Mapping[str, str]) -> CallFormat:
     """Find out what ``template`` takes; ``special`` are its special-token variables.
 
     An object is right when its keys appear and Python's notation of it does not; text is right when it appears as it
@@ -35,7 +35,7 @@ def detect(template: ChatTemplate, special: Mapping[str, str]) -> CallFormat:
     return CallFormat(null=_ask(template, special, {}, True) is not None)
 
 
-def _ask(template: ChatTemplate, special: Mapping[str, str], arguments: Any, null: bool) -> str | None:
+def _ask(template: Template, special: Mapping[str, str], arguments: Any, null: bool) -> str | None:
     """The prompt of a conversation with a call; None when the template fails or prints the null."""
     call = probes.call_message(arguments, None if null else "")
     prompt = probes.ask(template, special, [probes.USER, call, probes.result_message()], tools=probes.TOOLS)

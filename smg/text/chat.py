@@ -1,5 +1,6 @@
 """Chat: one chat template with all that is known about it, and the way from a request to a prompt."""
 
+import json
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 import msgspec
 
 from smg.core.errors import GatewayError, bad_request
-from smg.core.request import GenerationRequest, Message, ToolChoice
+from smg.core.request import Constraint, GenerationRequest, Message, ToolChoice
 from smg.text import call_format, content_format, messages, system_roles, thinking
 from smg.text.media import unmark
+from smg.text.native.table import Native
 from smg.text.shield import reveal
-from smg.text.template import compile_template
+from smg.text.template import Template, compile_template
 from smg.text.tokenizer import Tokenizer
 
 TAIL = 256  # characters of the prompt that parsers are shown
@@ -35,15 +37,19 @@ class Rendered(msgspec.Struct, frozen=True):
 class Chat:
     """``source`` compiled and probed; ``tokenizer`` gives the special tokens and the shield."""
 
-    def __init__(self, source: str, tokenizer: Tokenizer) -> None:
-        """Compile and probe.
+    def __init__(self, source: str, tokenizer: Tokenizer, native: Native | None = None) -> None:
+        """Compile and probe; ``native`` is what the model has beside ``source``, or in its stead.
 
         Raises:
             GatewayError: ``process_messages_failed`` when ``source`` is no valid Jinja.
         """
         self._tokenizer = tokenizer
         self._special = tokenizer.specials.context()
-        self.template = compile_template(source)
+        renderer = native.render if native is not None else None
+        joiner = tokenizer.shield.joiner
+        self.template: Template = compile_template(source) if renderer is None else renderer(joiner)
+        self._complete = native.complete if native is not None else None
+        self._continues = native is None or native.continues
         self.forms = messages.Forms(
             content_format.detect(self.template, self._special), call_format.detect(self.template, self._special)
         )
@@ -57,9 +63,12 @@ class Chat:
             GatewayError: 400: what the template refused, or a message it has no form for.
         """
         turns, last = _split_continued(request)
+        if last is not None and not self._continues and thinking.resolve(self.toggle, request):
+            message = "this model cannot continue an answer while it thinks: turn thinking off"
+            raise bad_request(message, "continue_final_message")
         prompt, history = self._render_turns(turns, request), ""
         if last is not None:
-            written = self._written(turns, last, request, prompt)
+            written = self._written(turns, last, request, prompt) if self._continues else None
             prompt, history = written or (prompt, self._history(prompt, last, len(request.messages) - 1))
         shielded = self._tokenizer.shield.protect_text(history)
         tail = reveal(prompt)[-TAIL:]
@@ -116,6 +125,8 @@ class Chat:
             "messages": protect(messages.to_dicts(turns, self._forms_of(request))),
             "add_generation_prompt": not answered,
         }
+        if request.constraint is not None:
+            context |= protect(_response_format(request.constraint))
         if request.reasoning_effort is not None:
             context["reasoning_effort"] = protect(request.reasoning_effort)
         if request.tools:
@@ -125,8 +136,10 @@ class Chat:
             wanted = thinking.wish(self.toggle, request)
             if wanted is not None:
                 context[self.toggle.key] = wanted
-        prompt = self.template.render(context | protect(request.template_kwargs))
-        return unmark(prompt, request.placeholders)
+        context |= protect(request.template_kwargs)
+        if self._complete is not None:
+            self._complete(context)
+        return unmark(self.template.render(context), request.placeholders)
 
     def _forms_of(self, request: GenerationRequest) -> messages.Forms:
         if not request.placeholders:
@@ -155,6 +168,16 @@ def _split_continued(request: GenerationRequest) -> tuple[Sequence[Message], Mes
         message = "continue_final_message needs a last message of role assistant without tool calls"
         raise bad_request(message, "messages")
     return request.messages[:-1], last
+
+
+def _response_format(constraint: Constraint) -> dict[str, Any]:
+    """The constraint as chat completions spell it, if they can."""
+    if constraint.kind == "json_object":
+        return {"response_format": {"type": "json_object"}}
+    if constraint.kind != "json_schema":
+        return {}
+    schema = {"name": "response", "schema": json.loads(constraint.value)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def _tool_choice(choice: ToolChoice) -> Any:

@@ -14,7 +14,7 @@ import msgspec
 from jinja2 import nodes
 
 from smg.text import probes
-from smg.text.template import ENVIRONMENT, ChatTemplate
+from smg.text.template import ENVIRONMENT, Template
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -29,7 +29,7 @@ class ContentFormat(msgspec.Struct, frozen=True):
     strings: frozenset[str] = frozenset(ROLES)
 
 
-def detect(template: ChatTemplate, special: Mapping[str, str]) -> ContentFormat:
+def detect(template: Template, special: Mapping[str, str]) -> ContentFormat:
     """Find out what ``template`` takes; ``special`` are its special-token variables."""
     if not reads_parts(template.source):
         return ContentFormat()
@@ -43,7 +43,7 @@ def _part() -> list[dict[str, str]]:
     return [{"type": "text", "text": probes.WORD}]
 
 
-def _shows(template: ChatTemplate, special: Mapping[str, str], role: str, content: Any) -> bool:
+def _shows(template: Template, special: Mapping[str, str], role: str, content: Any) -> bool:
     """Whether ``content`` of a ``role`` message appears in the prompt as text, and only as text."""
     message = {"role": role, "content": content}
     match role:

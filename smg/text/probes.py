@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from smg.core.errors import GatewayError
-from smg.text.template import ChatTemplate
+from smg.text.template import Template
 
 # Texts no template contains by itself. Ids have the nine alphanumerics that the strictest templates ask for.
 WORD = "qzprobe"
@@ -42,7 +42,7 @@ def result_message(content: Any = "qzresult") -> dict[str, Any]:
 
 
 def ask(
-    template: ChatTemplate, special: Mapping[str, str], messages: Sequence[dict[str, Any]], **context: Any
+    template: Template, special: Mapping[str, str], messages: Sequence[dict[str, Any]], **context: Any
 ) -> str | None:
     """Render ``messages`` with a generation prompt; None when the template fails."""
     try:

@@ -2,16 +2,20 @@
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
-from smg.config.settings import ModelSettings, TokenizerCacheSettings
+from smg.config.settings import ModelSettings, TokenizerCacheSettings, of_model
 from smg.core.errors import GatewayError
 from smg.core.stream import Decoder
 from smg.fleet.records import ModelRecord
 from smg.text.chat import Chat
 from smg.text.encode import CachedEncoder, CacheSizes
+from smg.text.native.table import find_native
 from smg.text.template_source import TemplateSource, find_template
 from smg.text.tokenizer import Tokenizer, TokenizerError
 
@@ -19,22 +23,27 @@ log = logging.getLogger("smg.text")
 
 
 class TextModel:
-    """The text side of one tokenizer key: tokenizer, chat templates and what was found out about them.
+    """The text side of a model: tokenizer, chat templates and what was found out about them.
 
     ``encoder`` encodes as ``tokenizer`` does and remembers. A template that does not compile is reported when somebody
     chats; prompts still work. A decoder that cannot stream is reported when somebody generates; ids can still be had.
     """
 
     def __init__(
-        self, directory: str | Path, chat_template: str | None = None, sizes: CacheSizes | None = None
+        self, tokenizer: Tokenizer | str | Path, chat_template: str | None = None, sizes: CacheSizes | None = None
     ) -> None:
-        """Load from ``directory``; ``chat_template`` is a file that wins over the model's own.
+        """Take a tokenizer, or load one from a directory; ``chat_template`` is a file that wins over the model's own.
 
         Raises:
             TokenizerError: files are missing or broken.
         """
-        self.tokenizer = Tokenizer(directory)
-        self.source: TemplateSource = find_template(self.tokenizer.directory, self.tokenizer.config, chat_template)
+        self.tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer(tokenizer)
+        directory = self.tokenizer.directory
+        self.source: TemplateSource = find_template(directory, self.tokenizer.config, chat_template)
+        native = None if chat_template is not None else find_native(self.tokenizer.model_config)
+        if native is not None and native.render is not None:
+            self.source = TemplateSource(native.render("").source)
+        self._native = native
         template = (self.source.default or "") + (self.source.tool_use or "")
         self.encoder = CachedEncoder(self.tokenizer, self.tokenizer.literals, sizes, template)
         self._default = self._chat(self.source.default)
@@ -66,7 +75,7 @@ class TextModel:
 
     def _chat(self, source: str | None) -> Chat | GatewayError | None:
         try:
-            return None if source is None else Chat(source, self.tokenizer)
+            return None if source is None else Chat(source, self.tokenizer, self._native)
         except GatewayError as error:
             return error
 
@@ -84,6 +93,39 @@ class TextModel:
         return chosen
 
 
+class _Key(NamedTuple):
+    """What a text model is made of: a tokenizer's key, and the operator's template file."""
+
+    tokenizer: str
+    template: str | None
+
+
+class _Tokenizers:
+    """The tokenizers in use, by key, each loaded once however many models share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loads: dict[str, threading.Lock] = {}
+        self._loaded: dict[str, Tokenizer] = {}
+
+    def get(self, key: str, directory: str) -> Tokenizer:
+        """Return the tokenizer, loading it when nobody has. Blocking; raises TokenizerError."""
+        with self._lock:
+            load = self._loads.setdefault(key, threading.Lock())
+        with load:
+            found = self._loaded.get(key)
+            if found is None:
+                found = self._loaded[key] = Tokenizer(directory)
+            return found
+
+    def keep(self, keys: Iterable[str]) -> None:
+        """Forget all but ``keys``."""
+        wanted = set(keys)
+        with self._lock:
+            self._loads = {key: lock for key, lock in self._loads.items() if key in wanted}
+            self._loaded = {key: found for key, found in self._loaded.items() if key in wanted}
+
+
 class _Entry:
     """One load, running or done, and the record it was started for."""
 
@@ -99,20 +141,28 @@ class _Entry:
 
 
 class TextRegistry:
-    """Text models by tokenizer key, one registry per process. Methods never block and may be called from any thread."""
+    """Text models by tokenizer key and template, one registry per process.
+
+    Models with the same files share their tokenizer, and all else when their template is the same too. Methods never
+    block and may be called from any thread.
+    """
 
     def __init__(
         self,
         settings: ModelSettings,
         cache: TokenizerCacheSettings = TokenizerCacheSettings(),  # noqa: B008 - frozen
+        models: Mapping[str, ModelSettings] = MappingProxyType({}),
     ) -> None:
+        """``settings`` are those of all models, ``models`` those of single ones."""
         self._settings = settings
+        self._models = models
         self._sizes = CacheSizes(
             exact_entries=cache.l0_max_entries,
             exact_bytes=cache.l0_max_memory if cache.enable_l0 else 0,
             prefix_bytes=cache.l1_max_memory if cache.enable_l1 else 0,
         )
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[_Key, _Entry] = {}
+        self._tokenizers = _Tokenizers()
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="smg-tokenizer")
 
@@ -124,18 +174,24 @@ class TextRegistry:
         if not record.tokenizer_dir:
             return None
         with self._lock:
-            entry = self._entries.get(_key(record))
+            key = self._key(record)
+            entry = self._entries.get(key)
             if entry is None or (entry.failed() and entry.record != record):
-                future = self._threads.submit(
-                    TextModel, record.tokenizer_dir, self._settings.chat_template, self._sizes
-                )
+                future = self._threads.submit(self._load, key, record.tokenizer_dir)
                 future.add_done_callback(lambda done: _report(record, done))
-                entry = self._entries[_key(record)] = _Entry(record, future)
+                entry = self._entries[key] = _Entry(record, future)
             return entry.future
+
+    def _load(self, key: _Key, directory: str) -> TextModel:
+        return TextModel(self._tokenizers.get(key.tokenizer, directory), key.template, self._sizes)
+
+    def _key(self, record: ModelRecord) -> _Key:
+        settings = of_model(self._settings, self._models, record.id, *record.aliases)
+        return _Key(record.tokenizer_key or record.tokenizer_dir, record.chat_template or settings.chat_template)
 
     def ready(self, record: ModelRecord) -> bool:
         """Whether ``get`` would return a model."""
-        entry = self._entries.get(_key(record))
+        entry = self._entries.get(self._key(record))
         return entry is not None and entry.loaded()
 
     def get(self, record: ModelRecord) -> TextModel:
@@ -157,16 +213,27 @@ class TextRegistry:
         return future.result()
 
     def encoders(self) -> dict[str, CachedEncoder]:
-        """The encoders of the loaded models by the beginning of their tokenizer's key (12 characters)."""
+        """The encoders of the loaded models by the beginning of their tokenizer's key (12 characters).
+
+        Of models that share a tokenizer but not their template, the second has ``-2`` behind it, and so on.
+        """
         with self._lock:
             entries = list(self._entries.items())
-        return {key[:12]: entry.future.result().encoder for key, entry in entries if entry.loaded()}
+        out: dict[str, CachedEncoder] = {}
+        counts: Counter[str] = Counter()
+        for key, entry in entries:
+            if entry.loaded():
+                name = key.tokenizer[:12]
+                counts[name] += 1
+                out[name if counts[name] == 1 else f"{name}-{counts[name]}"] = entry.future.result().encoder
+        return out
 
     def prune(self, records: Iterable[ModelRecord]) -> None:
         """Forget what none of ``records`` needs any more."""
-        wanted = {_key(record) for record in records}
+        wanted = {self._key(record) for record in records}
         with self._lock:
             self._entries = {key: entry for key, entry in self._entries.items() if key in wanted}
+        self._tokenizers.keep(key.tokenizer for key in wanted)
 
     def close(self) -> None:
         """Let no more loads start."""
@@ -177,10 +244,6 @@ def _report(record: ModelRecord, done: Future[TextModel]) -> None:
     """Log a load that failed: requests only learn that there is no tokenizer."""
     if not done.cancelled() and (error := done.exception()) is not None:
         log.error("the tokenizer could not be loaded", extra={"model": record.id, "error": str(error) or repr(error)})
-
-
-def _key(record: ModelRecord) -> str:
-    return record.tokenizer_key or record.tokenizer_dir
 
 
 def _not_ready(record: ModelRecord, reason: str, detail: str = "") -> GatewayError:

@@ -25,6 +25,11 @@ class Shield:
         splittable = sorted((text for text in specials if _cut(text)), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, splittable))) if splittable else None
 
+    @property
+    def joiner(self) -> str:
+        """What splits a text in the tokenizer and leaves no id behind; empty when the tokenizer has no such token."""
+        return JOINER if self._pattern is not None else ""
+
     def protect(self, value: Any) -> Any:
         """Copy a JSON-like value with every string (keys too) protected. Containers are always new objects."""
         match value:

@@ -7,7 +7,7 @@ import msgspec
 from smg.core.errors import bad_request
 from smg.core.request import MediaPart, Message, Part, TextPart
 from smg.text import probes
-from smg.text.template import ChatTemplate
+from smg.text.template import Template
 
 _SEPARATOR = "\n\n"
 
@@ -19,7 +19,7 @@ class SystemRoles(msgspec.Struct, frozen=True):
     late: bool = True
 
 
-def detect(template: ChatTemplate, special: Mapping[str, str]) -> SystemRoles:
+def detect(template: Template, special: Mapping[str, str]) -> SystemRoles:
     """Find out what ``template`` takes; ``special`` are its special-token variables."""
     first = {"role": "system", "content": "qzfirst"}
     late = {"role": "system", "content": probes.WORD}

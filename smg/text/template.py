@@ -8,7 +8,7 @@ import datetime
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import jinja2
 from jinja2 import nodes
@@ -80,6 +80,17 @@ def _environment() -> _Environment:
 
 
 ENVIRONMENT = _environment()
+
+
+class Template(Protocol):
+    """Turns a conversation into a prompt. ``source`` is the text that says how, or names what it writes."""
+
+    @property
+    def source(self) -> str: ...
+
+    def render(self, context: Mapping[str, Any]) -> str:
+        """Render ``context`` (spec text-pipeline 2.3). Raises GatewayError: ``process_messages_failed``."""
+        ...
 
 
 class ChatTemplate:

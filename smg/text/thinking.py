@@ -11,7 +11,7 @@ import msgspec
 
 from smg.core.request import GenerationRequest
 from smg.text import probes
-from smg.text.template import ChatTemplate
+from smg.text.template import Template
 
 KEYS = ("enable_thinking", "thinking")
 
@@ -29,7 +29,7 @@ class Toggle(msgspec.Struct, frozen=True):
     default: bool
 
 
-def detect(template: ChatTemplate, special: Mapping[str, str]) -> Toggle | None:
+def detect(template: Template, special: Mapping[str, str]) -> Toggle | None:
     """Find the toggle of ``template``; None when it has none. ``special`` are its special-token variables."""
     for key in KEYS:
         if re.search(rf"\b{key}\b", template.source) is None:

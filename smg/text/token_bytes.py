@@ -1,10 +1,11 @@
 """Id to bytes: what a tokenizer's decoder does, token by token (spec text-pipeline 4).
 
-The decoders of generating models (byte-level BPE; Metaspace; SentencePiece BPE with byte fallback) treat every token
-alike wherever it stands, except for the first one of a text, which may lose a leading space. So each id has two byte
-strings, ``token_bytes`` and ``first_bytes``, and a stream is decoded without looking at its neighbours. Bytes that
-never become a character turn into U+FFFD by the rules of UTF-8, as everywhere else; the ``tokenizers`` library
-differs only there: it replaces a whole run of byte-fallback tokens when one byte of it is wrong.
+The decoders of generating models (byte-level BPE; Metaspace; SentencePiece BPE with byte fallback) and of WordPiece
+treat every token alike wherever it stands, except for the first one of a text, which may lose a leading space. So each
+id has two byte strings, ``token_bytes`` and ``first_bytes``, and a stream is decoded without looking at its
+neighbours. Bytes that never become a character turn into U+FFFD by the rules of UTF-8, as everywhere else; the
+``tokenizers`` library differs only there: it replaces a whole run of byte-fallback tokens when one byte of it is
+wrong.
 """
 
 import re
@@ -14,6 +15,21 @@ from typing import Any, TypeAlias
 
 # (bytes of the token so far, whether it is the first of the text) -> bytes
 Step: TypeAlias = Callable[[bytes, bool], bytes]
+
+# What the library tidies up in a token, in this order.
+_CLEANUP = (
+    (b" .", b"."),
+    (b" ?", b"?"),
+    (b" !", b"!"),
+    (b" ,", b","),
+    (b" ' ", b"'"),
+    (b" n't", b"n't"),
+    (b" 'm", b"'m"),
+    (b" do not", b" don't"),
+    (b" 's", b"'s"),
+    (b" 've", b"'ve"),
+    (b" 're", b"'re"),
+)
 
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
 
@@ -66,6 +82,8 @@ def _step(kind: str, part: Mapping[str, Any], fused: bool) -> Step:
                 return lambda value, _: value.replace(old, new)
         case "Strip":
             return _strip(part, fused)
+        case "WordPiece" if not fused:
+            return _wordpiece(part)
     raise UnsupportedDecoder(f"decoder {kind} is not supported for generated text")
 
 
@@ -80,6 +98,21 @@ def _metaspace(part: Mapping[str, Any]) -> Step:
     scheme = part.get("prepend_scheme", "always" if part.get("add_prefix_space", True) else "never")
     at_start = b" " if scheme == "never" else b""
     return lambda value, first: value.replace(mark, at_start if first else b" ")
+
+
+def _wordpiece(part: Mapping[str, Any]) -> Step:
+    """A blank before every token that does not continue a word; punctuation is cleaned up within the token."""
+    prefix = part["prefix"].encode()
+
+    def join(value: bytes, first: bool) -> bytes:
+        if not first:
+            value = value.removeprefix(prefix) if value.startswith(prefix) else b" " + value
+        if part["cleanup"]:
+            for old, new in _CLEANUP:
+                value = value.replace(old, new)
+        return value
+
+    return join
 
 
 def _strip(part: Mapping[str, Any], fused: bool) -> Step:
@@ -104,6 +137,11 @@ def _alphabet() -> dict[str, int]:
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}
+
+
+def byte_letters() -> list[str]:
+    """The letter that stands for each of the 256 bytes in the byte-level alphabet."""
+    return sorted(_alphabet(), key=_alphabet().__getitem__)
 
 
 def from_byte_level(text: str) -> bytes:
@@ -132,6 +170,8 @@ class TokenTable:
         self._added = dict(added)
         self._steps = compile_steps(decoder)
         self._byte_level = is_byte_level(decoder)
+        # Special tokens are words like any other where blanks are put between words.
+        self._blanks = decoder is not None and any(part["type"] == "WordPiece" for part in _flatten(decoder))
         # Nothing else to do, as in most large vocabularies: their tables are built twice as fast without the steps.
         self._only_byte_level = self._byte_level and len(self._steps) == 1
 
@@ -148,7 +188,7 @@ class TokenTable:
     def _decode(self, token: int, first: bool) -> bytes:
         text, special = self._added.get(token, (None, False))
         # Added tokens are matched as plain text, so a byte-level alphabet does not apply to them.
-        literal = text is not None and (special or self._byte_level)
+        literal = text is not None and (special or self._byte_level) and not self._blanks
         if text is None and 0 <= token < self.size:
             text = self._texts(token)
         if text is None:

@@ -15,7 +15,8 @@ from smg.core.stream import Decoder
 from smg.fleet.tokenizer_files import UnknownFormat, loadable
 from smg.text.bpe import FastEncoder, NotByteBpe
 from smg.text.cuts import frame
-from smg.text.qwen2 import NotQwen2, from_vocab_and_merges
+from smg.text.formats.loaded import FormatError, Loaded
+from smg.text.formats.read import read
 from smg.text.shield import JOINER, Shield
 from smg.text.tables import vocabulary
 from smg.text.token_bytes import TokenTable, UnsupportedDecoder
@@ -63,7 +64,7 @@ class Tokenizer:
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Load from a directory, or from a ``tokenizer.json`` with its siblings.
+        """Load from a directory, or from a tokenizer file with its siblings.
 
         Raises:
             TokenizerError: no tokenizer that can be loaded, or a file that cannot be read or understood.
@@ -71,7 +72,10 @@ class Tokenizer:
         path = Path(path)
         self.directory = path if path.is_dir() else path.parent
         self.config = read_json(self.directory / "tokenizer_config.json")
-        self._hf = _load(path, self.config)
+        loaded = _load(path, self.config)
+        self.config = loaded.defaults | self.config
+        self.model_config = read_json(self.directory / "config.json")
+        self._hf = loaded.tokenizer
         self._hf.no_truncation()
         self._hf.no_padding()
         self._added = {
@@ -133,7 +137,7 @@ class Tokenizer:
         """Id to bytes, as the table that native rows read. Made at the first use, which takes up to a second.
 
         Raises:
-            TokenizerError: the model's decoder cannot be applied token by token (WordPiece and other encoders' kinds).
+            TokenizerError: the model's decoder cannot be applied token by token (BPE with a suffix, CTC).
         """
         state = None if self._hf.decoder is None else msgspec.json.decode(self._hf.decoder.__getstate__())
         try:
@@ -252,19 +256,13 @@ class Tokenizer:
         return out
 
 
-def _load(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
+def _load(path: Path, config: Mapping[str, Any]) -> Loaded:
     try:
         file = path if path.is_file() else loadable(path)
-    except UnknownFormat as error:
+        model, added = (read_json(file.parent / name) for name in ("config.json", "added_tokens.json"))
+        return read(file, config, model, added)
+    except (UnknownFormat, FormatError) as error:
         raise TokenizerError(str(error)) from None
-    try:
-        if file.name == "vocab.json":
-            return from_vocab_and_merges(file.parent, config)
-        return tokenizers.Tokenizer.from_file(str(file))
-    except NotQwen2 as error:
-        raise TokenizerError(str(error)) from None
-    except Exception as error:  # the library raises bare Exception
-        raise TokenizerError(f"{file} is not a tokenizer the tokenizers library understands: {error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import aiohttp
+import msgspec
 import pytest
 from yarl import URL
 
@@ -11,6 +12,7 @@ from smg.api.dialect import Endpoint
 from smg.api.errors import error_response
 from smg.api.routes import Api
 from smg.api.table import DIALECTS
+from smg.config.settings import ModelSettings
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.fleet.records import ModelRecord
@@ -95,6 +97,14 @@ class TestHealth:
         place.texts.loaded = False
         assert (await get(place, "/readiness"))[1]["reason"] == "tokenizer not yet registered"
 
+    async def test_ready_without_a_tokenizer_where_none_is_loaded_by_itself(self, place):
+        place.texts.loaded = False
+        model = ModelSettings(disable_tokenizer_autoload=True)
+        place.services.settings = msgspec.structs.replace(place.services.settings, model=model)
+        assert (await get(place, "/readiness"))[0] == 200
+        place.fleet.snapshot().models[0].tokenizer_dir = "/added"
+        assert (await get(place, "/readiness"))[1]["reason"] == "tokenizer not yet registered"
+
     async def test_not_ready_when_generated_ids_cannot_be_decoded(self, place, monkeypatch):
         monkeypatch.setattr("smg.text.registry.TextModel.decodes", False)
         assert (await get(place, "/readiness"))[1]["reason"] == "tokenizer cannot decode generated text"
@@ -154,6 +164,11 @@ def test_who_may_call_what():
         ("POST", "/parse/reasoning"): "admin",
         ("GET", "/debug/requests"): "admin",
         ("GET", "/debug/requests/<id:path>"): "admin",
+        ("POST", "/v1/tokenizers"): "admin",
+        ("GET", "/v1/tokenizers"): "admin",
+        ("GET", "/v1/tokenizers/<tokenizer>"): "admin",
+        ("GET", "/v1/tokenizers/<tokenizer>/status"): "admin",
+        ("DELETE", "/v1/tokenizers/<tokenizer>"): "admin",
         ("GET", "/v1/models"): "data",
         ("GET", "/v1/models/<model:path>"): "data",
         ("GET", "/health"): "public",

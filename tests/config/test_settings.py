@@ -105,3 +105,44 @@ def test_keys_of_engines_are_for_engines_there_are():
     with pytest.raises(SettingsError, match="--worker-api-key") as caught:
         load([*flags, "--worker-api-key", "http://b:1=secret"], {})
     assert "secret" not in str(caught.value)
+
+
+class TestModels:
+    """Settings of single models, which only a file can give."""
+
+    @staticmethod
+    def load(tmp_path, text):
+        config = tmp_path / "smg.yaml"
+        config.write_text(text)
+        return load(["--config", str(config)], {})
+
+    def test_win_over_those_of_all_models_one_by_one(self, tmp_path):
+        text = (
+            "model: {reasoning_parser: base, tool_call_parser: json}\nmodels:\n  org/a: {reasoning_parser: qwen3}\n  b:"
+        )
+        settings = self.load(tmp_path, text)
+        own = settings.of_model("org/a")
+        assert (own.reasoning_parser, own.tool_call_parser) == ("qwen3", "json")
+        assert settings.of_model("b") == settings.of_model("c") == settings.model
+        # An alias will do; the first name that has settings decides.
+        assert settings.of_model("x", "org/a") == own
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("models: {a: {reasoning: x}}", "models.a: "),
+            ("models: {a: {unknown_tool_policy: maybe}}", "models.a: "),
+            (
+                "models: {a: {tokenizer_path: /nowhere/at/all}}",
+                "models.a.tokenizer-path: '/nowhere/at/all' does not exist",
+            ),
+            ("models: {a: 3}", "models.a: "),
+            ("models: [a]", "expected a mapping"),
+        ],
+    )
+    def test_mistakes_name_the_model(self, tmp_path, text, problem):
+        with pytest.raises(SettingsError, match=problem):
+            self.load(tmp_path, text)
+
+    def test_may_name_a_tokenizer_on_the_hub(self, tmp_path):
+        assert self.load(tmp_path, "models: {a: {tokenizer_path: org/a@v1}}").of_model("a").tokenizer_path == "org/a@v1"

@@ -32,7 +32,15 @@ OPERATIONS = [result.ok() for result in schemathesis.openapi.from_dict(document(
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory):
+def offline():
+    """Made-up sources of tokenizers may be names on the hub, which is not to be asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory, offline):
     state = tmp_path_factory.mktemp("state")
     with (
         mock_process() as engine,

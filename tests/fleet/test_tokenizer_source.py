@@ -12,8 +12,10 @@ from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engines.driver import GrpcDriver
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.vllm.adapter import VllmAdapter
+from smg.fleet.records import TokenizerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.sources import WorkerSpec
+from smg.fleet.tokenizer_files import loadable
 from smg.fleet.tokenizer_source import TokenizerError, digest, find
 from smg.fleet.tokenizers import Tokenizers
 
@@ -66,8 +68,7 @@ async def test_the_engines_bundle(driver, tmp_path, told):
     assert found.directory == cache / found.key
     assert (found.directory / "tokenizer.json").is_file()
     # A hub name is no directory: the engine has the files.
-    for name in ("Qwen/Qwen2.5-7B", "llama"):
-        assert await find(ModelSettings(model_path=name), driver, told(), cache) == found
+    assert await find(ModelSettings(model_path="Qwen/Qwen2.5-7B"), driver, told(), cache) == found
 
 
 async def test_the_engines_own_directory_when_it_sends_no_bundle(driver, engine, directory, tmp_path, told):
@@ -150,26 +151,75 @@ async def test_a_file_that_is_no_gguf_says_so(driver, tmp_path, told):
         await find(ModelSettings(model_path=str(file)), driver, told(), tmp_path / "cache")
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("tokenizer.model", "SentencePiece"),
-        ("tekken.json", "tekken"),
-        ("tiktoken.model", "tiktoken"),
-        ("qwen.tiktoken", "tiktoken"),
-    ],
-)
-async def test_formats_that_cannot_be_loaded_are_named(driver, tmp_path, told, name, kind):
+@pytest.mark.parametrize("name", ["tokenizer.model", "tekken.json", "tiktoken.model", "qwen.tiktoken", "x.model.v3"])
+async def test_other_formats_are_found_by_directory_and_by_file(driver, tmp_path, told, name):
     (tmp_path / name).write_bytes(b"x")
-    for path in (tmp_path, tmp_path / name):
-        with pytest.raises(TokenizerError, match=f"--model-path.*{kind}"):
-            await find(ModelSettings(model_path=str(path)), driver, told(), tmp_path / "cache")
-    # Beside a tokenizer.json they do not matter.
+    found = {
+        (await find(ModelSettings(model_path=str(path)), driver, told(), tmp_path / "cache")).key
+        for path in (tmp_path, tmp_path / name)
+    }
+    assert found == {digest(tmp_path)}
+    before = digest(tmp_path)
+    (tmp_path / name).write_bytes(b"y")
+    assert digest(tmp_path) != before
+    # Beside a tokenizer.json they do not matter, and naming one would change nothing.
     (tmp_path / "tokenizer.json").write_text("{}")
     assert await find(ModelSettings(model_path=str(tmp_path)), driver, told(), tmp_path / "cache")
+    with pytest.raises(TokenizerError, match=r"tokenizer.json beside it would be loaded"):
+        await find(ModelSettings(model_path=str(tmp_path / name)), driver, told(), tmp_path / "cache")
+
+
+def test_the_best_of_several_formats(tmp_path):
+    def add(name: str, content: str = "{}") -> str:
+        (tmp_path / name).write_text(content)
+        return loadable(tmp_path).name
+
+    assert add("a.model.v3") == "a.model.v3"
+    assert add("z.model") == "z.model"
+    assert add("tokenizer.model") == "tokenizer.model"
+    (tmp_path / "merges.txt").write_text("")
+    assert add("vocab.json") == "tokenizer.model"
+    assert add("tiktoken.model") == "tiktoken.model"
+    assert add("tekken.json") == "tekken.json"
+    assert add("tokenizer_config.json", '{"tokenizer_class": "Qwen2Tokenizer"}') == "vocab.json"
+    assert add("tokenizer.json") == "tokenizer.json"
 
 
 async def test_other_files_are_refused_with_what_would_do(driver, tmp_path, told):
     (tmp_path / "weights.bin").write_bytes(b"x")
-    with pytest.raises(TokenizerError, match=r"neither a tokenizer.json nor a GGUF file"):
+    with pytest.raises(TokenizerError, match=r"neither a tokenizer file nor a GGUF file"):
         await find(ModelSettings(model_path=str(tmp_path / "weights.bin")), driver, told(), tmp_path / "cache")
+
+
+async def obtained(registry, tokenizers):
+    """The model's record once its tokenizer has been looked for."""
+    tokenizers.want("llama")
+    async with asyncio.timeout(5):
+        while not (registry.models[0].tokenizer_dir or registry.models[0].tokenizer_error):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await tokenizers.close()
+    return registry.models[0]
+
+
+async def test_without_autoload_only_added_tokenizers_are_used(driver, engine, directory, region, tmp_path, told):
+    registry, info = Registry(region), told()
+    registry.identify(registry.add(engine.url).id, "vllm", info)
+    settings = ModelSettings(disable_tokenizer_autoload=True)
+    tokenizers = Tokenizers(settings, registry, lambda model: [(driver, info)], tmp_path)
+    model = await obtained(registry, tokenizers)
+    assert (model.tokenizer_dir, engine.calls["GetTokenizer"]) == ("", 0)
+    assert "none has been added" in model.tokenizer_error
+    added = TokenizerRecord("1", "llama", "x", "own.jinja", "completed", directory=str(directory), key="k")
+    registry.put_tokenizer(added)
+    model.tokenizer_error = ""
+    model = await obtained(registry, tokenizers)
+    assert (model.tokenizer_dir, model.tokenizer_key, model.chat_template) == (str(directory), "k", "own.jinja")
+
+
+async def test_a_model_may_have_settings_of_its_own(driver, engine, directory, region, tmp_path, told):
+    registry, info = Registry(region), told()
+    registry.identify(registry.add(engine.url).id, "vllm", info)
+    own = {"llama": ModelSettings(tokenizer_path=str(directory)), "other": ModelSettings(tokenizer_path="/nowhere")}
+    tokenizers = Tokenizers(ModelSettings(), registry, lambda model: [(driver, info)], tmp_path, own)
+    assert (await obtained(registry, tokenizers)).tokenizer_dir == str(directory)
+    assert engine.calls["GetTokenizer"] == 0

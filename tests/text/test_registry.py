@@ -5,6 +5,8 @@ import time
 
 import msgspec
 import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders
 
 from smg.config.settings import ModelSettings, TokenizerCacheSettings
 from smg.core.errors import GatewayError
@@ -124,13 +126,15 @@ def test_models_without_a_template_or_with_a_broken_one_refuse_only_chat(tmp_pat
 
 
 def test_a_decoder_that_needs_neighbours_only_stops_generation(tmp_path):
-    family("wordpiece").save(str(tmp_path / "tokenizer.json"))
+    suffixed = Library.from_str(family("wordpiece").to_str())
+    suffixed.decoder = decoders.BPEDecoder()
+    suffixed.save(str(tmp_path / "tokenizer.json"))
     model = TextModel(tmp_path)
     assert model.encoder.encode("hello") == family("wordpiece").encode("hello", add_special_tokens=False).ids
     assert not model.decodes
     error = refused(lambda: model.decoder)
     assert (error.code, error.status) == ("not_implemented", 501)
-    assert "WordPiece" in error.detail
+    assert "BPEDecoder" in error.detail
 
 
 @pytest.mark.parametrize(
@@ -182,3 +186,25 @@ def test_a_gguf_s_tokenizer_loads_as_any_other(tmp_path):
     assert model.tokenizer.decode(model.encoder.encode(prompt), skip_special_tokens=False) == prompt
     assert model.tokenizer.eos_ids == (2,)
     assert "<|im_start|>" in model.chat().template.source
+
+
+def test_models_with_the_same_files_share_their_tokenizer_and_with_the_same_template_everything(tmp_path):
+    mine = tmp_path / "mine.jinja"
+    mine.write_text("mine")
+    models = {"b": ModelSettings(chat_template=str(mine)), "alias": ModelSettings(chat_template=str(mine))}
+    registry = TextRegistry(ModelSettings(), models=models)
+    record = record_of(chat_model(tmp_path / "m"))
+    records = [record, *(msgspec.structs.replace(record, id=name) for name in ("b", "c"))]
+    records.append(msgspec.structs.replace(record, id="d", aliases=["alias"]))
+    first, second, third, fourth = (registry.ensure(one).result(30) for one in records)
+    assert first is third
+    assert second is fourth
+    assert first.tokenizer is second.tokenizer
+    assert [one.chat().template.source for one in (first, second)] == [CHATML, "mine"]
+    assert list(registry.encoders()) == ["k1", "k1-2"]
+    registry.prune(records[1:2])
+    assert registry.get(records[1]).tokenizer is first.tokenizer
+    assert not registry.ready(record)
+    registry.prune([])
+    assert registry.ensure(record).result(30).tokenizer is not first.tokenizer
+    registry.close()

@@ -156,7 +156,7 @@ def test_truncation_and_padding_of_the_file_are_off(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no tokenizer.json"),
+        ({}, "no tokenizer in"),
         ({"tokenizer.json": "{"}, "is not a tokenizer"),
         ({"tokenizer.json": byte_level_json(), "tokenizer_config.json": "[]"}, "does not hold a JSON object"),
         ({"tokenizer.json": byte_level_json(), "config.json": "{,"}, "cannot be read"),

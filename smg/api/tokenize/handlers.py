@@ -65,7 +65,8 @@ async def _model(services: Services, name: str | None) -> tuple[ModelRecord, Tex
     """
     snapshot = services.view.snapshot()
     if name and name != "unknown":
-        record = snapshot.model(name)
+        added = snapshot.tokenizer(name)
+        record = snapshot.model(name) or (None if added is None else added.as_model())
     else:
         ready = (model for model in snapshot.models if services.texts.ready(model))
         record = next(ready, snapshot.models[0] if snapshot.models else None)

@@ -32,13 +32,15 @@ def _cased(short: str, digits: str) -> str:
     return words + "|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _BLANKS
 
 
+O200K_SPLIT = _cased(_SHORT, r"\p{N}{1,3}")
+
 # Expressions of published tokenizers -> which matcher, and the longest run of numbers.
 SPLITS: dict[tuple[str, ...], tuple[int, int]] = {
     (_GPT2,): (GPT2, 0),
     (splits.QWEN2,): (CL100K, 1),
     (splits.LLAMA3,): (CL100K, 3),
     (_MARKS,): (CL100K_MARKS, 1),
-    (_cased(_SHORT, r"\p{N}{1,3}"),): (O200K, 3),
+    (O200K_SPLIT,): (O200K, 3),
     (_cased("", r"\p{N}"),): (TEKKEN, 1),
     _DEEPSEEK3: (DEEPSEEK3, 3),
     (r"\p{N}", _GPT2): (GPT2_DIGITS, 1),
