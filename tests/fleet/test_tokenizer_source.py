@@ -203,7 +203,7 @@ async def obtained(registry, tokenizers):
 
 async def test_without_autoload_only_added_tokenizers_are_used(driver, engine, directory, region, tmp_path, told):
     registry, info = Registry(region), told()
-    registry.identify(registry.add(engine.url).id, "vllm", info)
+    registry.identify(registry.add(WorkerSpec(engine.url)).id, "vllm", info)
     settings = ModelSettings(disable_tokenizer_autoload=True)
     tokenizers = Tokenizers(settings, registry, lambda model: [(driver, info)], tmp_path)
     model = await obtained(registry, tokenizers)
@@ -218,7 +218,7 @@ async def test_without_autoload_only_added_tokenizers_are_used(driver, engine, d
 
 async def test_a_model_may_have_settings_of_its_own(driver, engine, directory, region, tmp_path, told):
     registry, info = Registry(region), told()
-    registry.identify(registry.add(engine.url).id, "vllm", info)
+    registry.identify(registry.add(WorkerSpec(engine.url)).id, "vllm", info)
     own = {"llama": ModelSettings(tokenizer_path=str(directory)), "other": ModelSettings(tokenizer_path="/nowhere")}
     tokenizers = Tokenizers(ModelSettings(), registry, lambda model: [(driver, info)], tmp_path, own)
     assert (await obtained(registry, tokenizers)).tokenizer_dir == str(directory)

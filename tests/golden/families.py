@@ -184,7 +184,7 @@ FAMILIES: dict[str, Callable[[], Tokenizer]] = {
     "awkward": _awkward,
     "llama2": _llama2,
     "metaspace first": _metaspace_first,
-    "tekken": _tekken,
+    "tekken_style": _tekken,
     "deepseek": _deepseek,
     "gemma": _gemma,
     "unigram": _unigram,
