@@ -1,4 +1,4 @@
-"""``smg-bench``: measure parts of the gateway (``micro``, ``index``) or a running server (``load``)."""
+"""``smg-bench``: measure parts of the gateway (``micro``, ``index``, ``vision``) or a running server (``load``)."""
 
 import argparse
 import asyncio
@@ -29,6 +29,9 @@ def parser() -> argparse.ArgumentParser:
 
     index = commands.add_parser("index", help="measure the prefix index: the workloads W1 to W6")
     index.add_argument("--json", action="store_true", help="print one JSON object")
+
+    vision = commands.add_parser("vision", help="images per second, beside other processors (from a checkout)")
+    vision.add_argument("--json", action="store_true", help="print one JSON object")
 
     load = commands.add_parser("load", help="send chat completions to an OpenAI-compatible server")
     load.add_argument("--url", default="http://127.0.0.1:30000", help="server, without /v1 (default: %(default)s)")
@@ -135,6 +138,15 @@ def index(json: bool) -> int:
     return 0
 
 
+def vision(json: bool, folder: Path = MICRO.parent) -> int:
+    """Run the benchmark of image preprocessing in ``folder``; returns the exit status."""
+    if not (folder / "vision.py").is_file():
+        print(f"smg-bench: {folder} does not exist; the vision benchmark needs a checkout", file=sys.stderr)
+        return 2
+    command = [sys.executable, "-m", "benchmarks.vision", *(["--json"] if json else [])]
+    return subprocess.run(command, cwd=folder.parent, check=False).returncode
+
+
 def load(given: argparse.Namespace) -> int:
     """Run the load generator; returns 0 when every answer was complete, else 1, or 2 when it could not begin."""
     try:
@@ -164,6 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return micro(given.json, given.k)
             case "index":
                 return index(given.json)
+            case "vision":
+                return vision(given.json)
             case _:
                 return load(given)
     return 130
