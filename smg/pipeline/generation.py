@@ -204,6 +204,8 @@ class Generation:
         )
         dispatcher = Dispatcher(self._services, self._ctx, self._interrupt, self._facts)
         self._running = await dispatcher.run(query, engine_request)
+        # Megabytes for each image, which nobody needs while the answer is generated.
+        plan.media = None
         self._facts.first_token()
         self._open(plan)
         if not request.stream:

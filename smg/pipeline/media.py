@@ -110,7 +110,12 @@ class Media:
             from smg.vision.service import Vision
 
             settings = self._settings
-            self._vision = Vision(settings.media, settings.server.state_dir, settings.fleet.grpc_max_message_size)
+            self._vision = Vision(
+                settings.media,
+                settings.server.state_dir,
+                settings.server.max_payload_size,
+                settings.fleet.grpc_max_message_size,
+            )
         return self._vision
 
 
