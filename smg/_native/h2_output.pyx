@@ -138,7 +138,9 @@ cdef class Output:
     cdef bint send_some(self, StreamState *state) noexcept nogil:
         """Write one DATA frame of a request; False when the windows are used up."""
         cdef size_t left = state.body.size + state.rest_size - state.sent
-        cdef int64_t room = min(min(state.send_window, self.send_window), <int64_t>self.peer_frame)
+        # However large the peer takes frames: they are copied, and count as backlog.
+        cdef int64_t frame = min(<int64_t>self.peer_frame, <int64_t>WRITE_SIZE)
+        cdef int64_t room = min(min(state.send_window, self.send_window), frame)
         cdef const uint8_t *data = <const uint8_t *>state.body.data + state.sent
         cdef size_t part = left
         if state.sent < state.body.size:

@@ -1,4 +1,4 @@
-"""``smg-bench``: measure parts of the gateway (``micro``, ``index``, ``routing``) or a running server (``load``)."""
+"""``smg-bench``: measure parts of the gateway (``micro``, ``index``, ``routing``, ``vision``) or a server (``load``)."""
 
 import argparse
 import asyncio
@@ -35,6 +35,8 @@ def parser() -> argparse.ArgumentParser:
     routing.add_argument(
         "--requests", type=_positive, default=None, help="length of a trace (default: 1600; half for long contexts)"
     )
+    vision = commands.add_parser("vision", help="images per second, beside other processors (from a checkout)")
+    vision.add_argument("--json", action="store_true", help="print one JSON object")
 
     load = commands.add_parser("load", help="send chat completions to an OpenAI-compatible server")
     load.add_argument("--url", default="http://127.0.0.1:30000", help="server, without /v1 (default: %(default)s)")
@@ -157,6 +159,15 @@ def routing(json: bool, requests: int | None) -> int:
     return 0
 
 
+def vision(json: bool, folder: Path = MICRO.parent) -> int:
+    """Run the benchmark of image preprocessing in ``folder``; returns the exit status."""
+    if not (folder / "vision.py").is_file():
+        print(f"smg-bench: {folder} does not exist; the vision benchmark needs a checkout", file=sys.stderr)
+        return 2
+    command = [sys.executable, "-m", "benchmarks.vision", *(["--json"] if json else [])]
+    return subprocess.run(command, cwd=folder.parent, check=False).returncode
+
+
 def load(given: argparse.Namespace) -> int:
     """Run the load generator; returns 0 when every answer was complete, else 1, or 2 when it could not begin."""
     try:
@@ -188,6 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return index(given.json)
             case "routing":
                 return routing(given.json, given.requests)
+            case "vision":
+                return vision(given.json)
             case _:
                 return load(given)
     return 130

@@ -5,6 +5,8 @@ import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from smg.core.backends import EngineRequest
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -73,6 +75,8 @@ class GrpcDriver:
         else:
             # Megabytes to copy, which the threads do without the GIL.
             message = await asyncio.to_thread(self.adapter.generate, request)
+            # Nor are they kept while the engine answers.
+            request = replace(request, media=None)
         if len(message) > self._message_limit:
             raise GatewayError(
                 "request_too_large",

@@ -173,6 +173,8 @@ class Generation:
         self._running = await self._dispatcher.run(
             plan.query(request), lambda attempt: plan.engine_request(self._ctx, request, attempt)
         )
+        # Megabytes for each image, which nobody needs while the answer is generated.
+        plan.media = None
         self._facts.first_token()
         self._open(plan)
         self._silence = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
@@ -276,8 +278,8 @@ class Generation:
         request, choices = self._request, self._choices
         bound = self._known.reading.output.constraint
         possible = self._services.settings.routing.resume and may_resume(request, bound) and may_follow(error)
-        if self._running.lease.prefill is not None:
-            # What is cached of a pair's prompt went with the engine that died.
+        if self._running.lease.prefill is not None or next(request.media(), None) is not None:
+            # What is cached of a pair's prompt went with the engine that died; of images the tensors are gone.
             possible = False
         if not possible or self._ctx.cancel or any(choice.over for choice in choices):
             return error

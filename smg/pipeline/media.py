@@ -66,8 +66,8 @@ class Media:
             raise _refused(f"this model takes at most {model.limit} images in a request", wanted[model.limit][0])
         prepared = await prepare(text, replace(request, placeholders={_KIND: model.placeholder}))
         vision = await self._loaded()
-        ids, inputs = await vision.inputs(model, prepared.ids, wanted, _precision(workers))
-        return WithMedia(replace(prepared, ids=ids), inputs, _routing_ids(ids, inputs))
+        ids, inputs = await vision.inputs(model, prepared.ids, wanted, element_type(workers))
+        return WithMedia(replace(prepared, ids=ids), inputs, routing_ids(ids, inputs))
 
     def retain(self, records: Sequence[ModelRecord]) -> None:
         """Forget the models that are none of ``records``."""
@@ -110,7 +110,12 @@ class Media:
             from smg.vision.service import Vision
 
             settings = self._settings
-            self._vision = Vision(settings.media, settings.server.state_dir, settings.fleet.grpc_max_message_size)
+            self._vision = Vision(
+                settings.media,
+                settings.server.state_dir,
+                settings.server.max_payload_size,
+                settings.fleet.grpc_max_message_size,
+            )
         return self._vision
 
 
@@ -164,16 +169,16 @@ def _refused(message: str, path: str) -> GatewayError:
     return GatewayError("invalid_multimodal_request", message, param=path)
 
 
-def _precision(workers: Sequence[WorkerRecord]) -> str | None:
+def element_type(workers: Sequence[WorkerRecord]) -> str | None:
     """The element type to make tensors of: what the model's engines want, float32 where they differ, None where none
     takes tensors."""
-    wanted = {kind for worker in workers if (kind := _element_type(worker))}
+    wanted = {kind for worker in workers if (kind := _wanted(worker))}
     if not wanted:
         return None
     return wanted.pop() if len(wanted) == 1 else "float32"
 
 
-def _element_type(worker: WorkerRecord) -> str:
+def _wanted(worker: WorkerRecord) -> str:
     """What ``worker`` wants: what it tells, or its contract's own; empty for one that takes no tensors."""
     adapter: Any = ADAPTERS.get(worker.runtime)
     default: str = "" if adapter is None else adapter.media_dtype
@@ -190,7 +195,8 @@ _ELEMENT_TYPES = {
 }
 
 
-def _routing_ids(ids: Sequence[int], inputs: MediaInputs) -> list[int]:
+def routing_ids(ids: Sequence[int], inputs: MediaInputs) -> list[int]:
+    """``ids`` with numbers made of each item's digest where its features go; see ``WithMedia``."""
     out = list(ids)
     for item in inputs.items:
         for offset, length in item.patches:

@@ -112,10 +112,17 @@ class Fetcher:
             raise refuse("media_too_large", f"a request may carry at most {self._policy.max_items} media items", None)
         gate = asyncio.Semaphore(self._policy.concurrency)
         tasks: dict[str, asyncio.Task[bytes]] = {}
+        total = 0
 
         async def limited(item: Wanted) -> bytes:
+            nonlocal total
             async with gate:
-                return await self.fetch(item.part, item.param)
+                data = await self.fetch(item.part, item.param)
+            total += len(data)
+            if total > self._policy.max_total_bytes:
+                message = f"the media of a request may have at most {self._policy.max_total_bytes} bytes together"
+                raise refuse("media_too_large", message, item.param)
+            return data
 
         order: list[asyncio.Task[bytes]] = []
         for item in wanted:

@@ -30,10 +30,13 @@ class Vision:
     """What requests with images share. Make it on the running event loop, with the first such request: until its
     kernels are compiled or loaded, in a thread of their own, slower code gives the same pixels."""
 
-    def __init__(self, settings: MediaSettings, state_dir: str, max_tensor_bytes: int) -> None:
-        """Raises ValueError for networks that are none. ``max_tensor_bytes`` is what one request may become."""
+    def __init__(self, settings: MediaSettings, state_dir: str, max_bytes: int, max_tensor_bytes: int) -> None:
+        """``max_bytes`` is what the images of one request may have, ``max_tensor_bytes`` what they may become.
+
+        Raises ValueError for networks that are none.
+        """
         self._settings = settings
-        self._fetcher = Fetcher(policy(settings))
+        self._fetcher = Fetcher(policy(settings, max_bytes))
         self._pool = MediaPool(settings.threads)
         self._cache = ProcessedCache(settings.cache_mb << 20)
         options = DecodeOptions(max_pixels=settings.max_pixels, orient=not settings.ignore_orientation)
@@ -73,8 +76,8 @@ class Vision:
         await self._fetcher.close()
 
 
-def policy(settings: MediaSettings) -> MediaPolicy:
-    """The limits on fetching that ``settings`` ask for."""
+def policy(settings: MediaSettings, max_bytes: int) -> MediaPolicy:
+    """The limits on fetching that ``settings`` ask for; ``max_bytes`` bounds a whole request."""
     domains = frozenset(name.lower().rstrip(".") for name in settings.allowed_domains)
     return MediaPolicy(
         allowed_domains=domains or None,
@@ -82,6 +85,7 @@ def policy(settings: MediaSettings) -> MediaPolicy:
         local_root=settings.allowed_local_path,
         timeout_secs=settings.fetch_timeout_secs,
         max_bytes=settings.image_max_bytes,
+        max_total_bytes=max_bytes,
         max_items=settings.max_items,
         concurrency=settings.fetch_concurrency,
     )

@@ -23,7 +23,7 @@ class MediaPolicy(msgspec.Struct, frozen=True):
     ``allowed_domains`` None admits every host, else exactly these (lower case). ``allowed_networks`` opens networks
     that are refused by default (CIDR). ``local_root`` is the directory ``file://`` URLs may read from, None refuses
     them. ``timeout_secs`` covers one item with all its redirects, 0 means no limit. ``max_bytes`` bounds one encoded
-    item, ``max_items`` the items of a request, ``concurrency`` how many of them are fetched at a time.
+    item, ``max_total_bytes`` and ``max_items`` those of a request; ``concurrency`` is how many are fetched at a time.
     """
 
     allowed_domains: frozenset[str] | None = None
@@ -31,6 +31,7 @@ class MediaPolicy(msgspec.Struct, frozen=True):
     local_root: str | None = None
     timeout_secs: float = 10.0
     max_bytes: int = 256 << 20
+    max_total_bytes: int = 512 << 20
     max_items: int = 64
     max_redirects: int = 5
     concurrency: int = 8

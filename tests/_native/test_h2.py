@@ -103,6 +103,56 @@ class TestRequests:
         connection.open(Stream(None, b"\x82", bytes(40_000), False))
         assert [len(frame.payload) for frame in sent(connection) if frame.kind == h2.DATA] == [40_005]
 
+    @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 300_000])
+    def test_a_large_request_is_whole_and_in_frames_of_bounded_size(self, size):
+        connection = connected()
+        connection.feed(h2.settings({h2.MAX_FRAME_SIZE: 1 << 23, h2.INITIAL_WINDOW_SIZE: 1 << 30}))
+        connection.feed(h2.window(0, 1 << 30))
+        body = random.Random(size).randbytes(size)
+        connection.open(Stream(None, b"\x82", body, False))
+        frames = []
+        while more := [frame for frame in sent(connection) if frame.kind == h2.DATA]:
+            frames += more
+            # A peer that asks while much is to be sent is no attacker.
+            connection.feed(h2.frame(h2.PING, payload=bytes(8)))
+        assert b"".join(frame.payload for frame in frames) == h2.message(body)
+        assert max(len(frame.payload) for frame in frames) <= 65_536
+        assert [frame.flags & h2.END_STREAM for frame in frames[-2:]] == [0, h2.END_STREAM]
+        assert connection.failure is None
+
+    def test_a_request_that_is_dropped_half_way_is_sent_no_further(self):
+        connection = connected()
+        stream = Stream(None, b"\x82", bytes(300_000), False)
+        connection.open(stream)
+        sent(connection)
+        connection.drop(stream)
+        connection.feed(h2.window(0, 1 << 20))
+        assert [frame.kind for frame in sent(connection)] == [h2.RST_STREAM]
+
+    def test_sending_gives_way_although_the_socket_takes_more(self):
+        connection = connected()
+        connection.feed(h2.settings({h2.INITIAL_WINDOW_SIZE: 1 << 30}) + h2.window(0, 1 << 30))
+        connection.open(Stream(None, b"\x82", bytes(1 << 20), False))
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            for one in (ours, theirs):
+                one.setblocking(False)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+            turns, got = 0, 0
+            done = False
+            while not done:
+                done = connection.send(ours.fileno())
+                turns += 1
+                before = got
+                while True:
+                    try:
+                        got += len(theirs.recv(1 << 20))
+                    except BlockingIOError:
+                        break
+                assert got - before < 300_000
+        assert turns > 3
+        assert got > 1 << 20
+
     def test_streams_beyond_the_peers_limit_wait_in_order(self):
         connection = connected()
         connection.feed(h2.settings({h2.MAX_CONCURRENT_STREAMS: 2}))

@@ -149,3 +149,12 @@ def test_micro_prints_one_json_object(tmp_path, capsys):
 def test_micro_outside_a_checkout_is_refused(tmp_path, capsys):
     assert bench.micro(json=True, match=None, folder=tmp_path / "none") == 2
     assert "need a checkout" in capsys.readouterr().err
+
+
+def test_vision_runs_the_benchmark_of_a_checkout_and_passes_its_status_on(tmp_path, capfd):
+    folder = tmp_path / "benchmarks"
+    assert bench.vision(True, folder) == 2
+    folder.mkdir()
+    (folder / "vision.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(3)\n")
+    assert bench.vision(True, folder) == 3
+    assert "['--json']" in capfd.readouterr().out

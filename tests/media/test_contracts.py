@@ -81,7 +81,7 @@ class World:
     def __init__(self, model: Model, directory: Path, **media: object) -> None:
         self.text = TextModel(model.write(directory))
         self.directory = directory
-        self.vision = Vision(MediaSettings(**media), str(BUILD), 256 << 20)
+        self.vision = Vision(MediaSettings(**media), str(BUILD), 512 << 20, 256 << 20)
 
     async def ask(self, precision: str | None, *content: object) -> tuple[list[int], EngineRequest]:
         """The prompt before the images and the request for an engine."""

@@ -1,6 +1,7 @@
 """Images from the official client to engines of all contracts (cases MM-01 to MM-03; spec multimodal 12)."""
 
 import base64
+import contextlib
 import hashlib
 import io
 from collections.abc import AsyncIterator
@@ -10,6 +11,7 @@ import httpx
 import numpy as np
 import openai
 import pytest
+from aiohttp import web
 from PIL import Image
 
 from smg.engine_server.mock import tokenizer as mock
@@ -36,13 +38,19 @@ async def engine(request) -> AsyncIterator[MockEngine]:
         yield engine
 
 
-@pytest.fixture
-async def gateway(engine, tmp_path) -> AsyncIterator[Gateway]:
-    # Kernels are compiled once for all tests.
+@contextlib.asynccontextmanager
+async def started(engine, state, *flags):
+    """A gateway before ``engine``; kernels are compiled once for all tests."""
     compiled = ROOT / "build" / "kernels"
     compiled.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "kernels").symlink_to(compiled)
-    async with running_async(settings(tmp_path, "--worker-urls", engine.url)) as gateway:
+    (state / "kernels").symlink_to(compiled)
+    async with running_async(settings(state, "--worker-urls", engine.url, *flags)) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+async def gateway(engine, tmp_path) -> AsyncIterator[Gateway]:
+    async with started(engine, tmp_path) as gateway:
         yield gateway
 
 
@@ -221,3 +229,82 @@ async def test_broken_and_forbidden_images_are_told_by_their_part_and_no_engine_
         assert caught.value.type == "invalid_request_error"
     assert not engine.requests
     assert gateway.get("/readiness").status_code == 200
+
+
+@contextlib.asynccontextmanager
+async def image_server():
+    """Serves a picture, what is none, and redirects; yields its address and what it was asked."""
+    asked = []
+
+    async def handle(request):
+        asked.append(request.path)
+        match request.path:
+            case "/a.png":
+                return web.Response(body=png(224, 224), content_type="image/png")
+            case "/away":
+                return web.Response(status=302, headers={"Location": "http://10.0.0.1/a.png"})
+            case "/here":
+                return web.Response(status=302, headers={"Location": "/a.png"})
+        return web.Response(status=404)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+async def test_an_opened_network_is_fetched_from_and_every_hop_is_judged(engine, tmp_path):
+    async with (
+        image_server() as (url, asked),
+        started(engine, tmp_path, "--allowed-media-networks", "127.0.0.1") as gateway,
+    ):
+        await ask(gateway, image(f"{url}/here"), image(f"{url}/a.png"))
+        for path, code in (("/away", "media_not_allowed"), ("/404.png", "media_unreachable")):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await ask(gateway, text("a"), image(url + path))
+            assert (caught.value.code, caught.value.param) == (code, "messages[0].content[1]")
+    assert sorted(asked) == ["/404.png", "/a.png", "/a.png", "/away", "/here"]
+    [request] = [entry.request for entry in engine.requests]
+    assert request.mm_inputs.mm_hashes[0] == request.mm_inputs.mm_hashes[1]
+    assert list(request.mm_inputs.pixel_values.shape) == [512, 1176]
+
+
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+async def test_streams_carry_images_too_and_limits_hold(engine, tmp_path):
+    flags = ("--image-max-pixels", "60000", "--image-max-input-bytes", "200000", "--media-max-items", "2")
+    small, large, heavy = data_url(png(224, 224)), data_url(png(300, 400)), data_url(b"x" * 200_001)
+    async with started(engine, tmp_path, *flags) as gateway:
+        async with gateway.async_client() as client:
+            messages = [{"role": "user", "content": [image(small), text("a")]}]
+            stream = await client.chat.completions.create(model="mock-model", messages=messages, stream=True)
+            chunks = [chunk.choices[0].delta.content or "" async for chunk in stream]
+        assert "".join(chunks) == "seen"
+        cases = (
+            ([large], "media_too_large", 0),
+            ([small, heavy], "media_too_large", 1),
+            ([small, small, small], "invalid_multimodal_request", 2),
+        )
+        for urls, code, place in cases:
+            with pytest.raises(openai.BadRequestError) as caught:
+                await ask(gateway, *map(image, urls))
+            assert (caught.value.code, caught.value.param) == (code, f"messages[0].content[{place}]")
+    assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+async def test_text_alone_loads_nothing_for_images(gateway, engine):
+    def loaded():
+        maps = Path(f"/proc/{gateway.child('worker-1')}/maps").read_text()
+        return [name for name in ("numpy", "llvmlite", "PIL") if f"/{name}/" in maps]
+
+    await ask(gateway, text("hello"))
+    assert loaded() == []
+    await ask(gateway, image(data_url(png(224, 224))))
+    assert "numpy" in loaded()

@@ -293,6 +293,16 @@ async def test_a_refused_connection_is_the_clients_error():
     assert str(port) not in error.message
 
 
+async def test_all_items_together_are_bounded_too():
+    async with serving(max_total_bytes=10) as (fetcher, _site, _port):
+        wanted = [Wanted(MediaPart("image", data=b"12345"), f"p[{i}]") for i in range(2)]
+        assert await fetcher.fetch_all(wanted) == [b"12345", b"12345"]
+        more = [*wanted, Wanted(MediaPart("image", data=b"1"), "p[2]")]
+        with pytest.raises(GatewayError) as caught:
+            await fetcher.fetch_all(more)
+    assert (caught.value.code, caught.value.param) == ("media_too_large", "p[2]")
+
+
 async def test_the_number_of_items_is_bounded():
     async with serving(max_items=2) as (fetcher, _site, _port):
         with pytest.raises(GatewayError, match="at most 2 media items"):

@@ -1,0 +1,105 @@
+"""What is decided about media before anything is fetched, and what routing sees of it (spec multimodal 1, 11, 12)."""
+
+import subprocess
+import sys
+
+import pytest
+
+from smg.config import load
+from smg.core.errors import GatewayError
+from smg.core.media import MediaInputs, MediaItem
+from smg.core.request import GenerationRequest, MediaPart, Message, TextPart
+from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
+from smg.pipeline.media import Media, check_settings, element_type, routing_ids
+
+RECORD = ModelRecord("m", tokenizer_dir="/nowhere")
+IMAGE = MediaPart("image", url="http://h/a.png")
+
+
+def worker(runtime="vllm", features=frozenset({"generate", "image"}), **labels):
+    return WorkerRecord("w" + runtime, 0, "grpc://h:1", runtime, models=["m"], features=features, labels=labels)
+
+
+def asking(*parts, role="user"):
+    return GenerationRequest("chat", "m", messages=[Message("user", "first"), Message(role, list(parts))])
+
+
+async def refused(request, *workers, flags=()):
+    """The error for ``request``, which comes before any file of the model is read."""
+    fleet = FleetSnapshot(workers=list(workers or [worker()]), models=[RECORD])
+    with pytest.raises(GatewayError) as caught:
+        await Media(load(list(flags), {})).prepare(fleet, RECORD, None, request)
+    assert caught.value.status == 400
+    return caught.value.code, caught.value.param
+
+
+@pytest.mark.parametrize("kind", ["audio", "video", "file"])
+async def test_other_media_are_refused_by_their_part(kind):
+    parts = [IMAGE, MediaPart(kind, url="http://h/a")]
+    assert await refused(asking(*parts)) == ("multimodal_not_supported", "messages[1].content[1]")
+
+
+async def test_engines_without_images_are_told():
+    mlx = worker("mlx", frozenset({"generate"}))
+    assert await refused(asking(TextPart("a"), IMAGE), mlx) == ("multimodal_not_supported", "messages[1].content[1]")
+
+
+async def test_the_first_image_too_many_is_named():
+    request = asking(IMAGE, TextPart("a"), IMAGE, IMAGE)
+    flags = ("--media-max-items", "2")
+    assert await refused(request, flags=flags) == ("invalid_multimodal_request", "messages[1].content[3]")
+
+
+async def test_answers_carry_no_images():
+    request = asking(TextPart("a"), IMAGE, role="assistant")
+    assert await refused(request) == ("invalid_multimodal_request", "messages[1].content[1]")
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([worker()], "float32"),
+        ([worker("tokenspeed")], "bfloat16"),
+        ([worker("vllm", multimodal_encoder_dtype="torch.bfloat16"), worker("tokenspeed")], "bfloat16"),
+        ([worker("vllm", multimodal_encoder_dtype="half")], "float16"),
+        ([worker("vllm", multimodal_encoder_dtype="int4")], "float32"),
+        ([worker("vllm"), worker("tokenspeed")], "float32"),
+        ([worker("trtllm")], None),
+        ([worker("trtllm"), worker("tokenspeed")], "bfloat16"),
+        ([worker("mlx")], None),
+    ],
+)
+def test_the_element_type_is_what_the_engines_want_and_float32_where_they_differ(workers, expected):
+    assert element_type(workers) == expected
+
+
+def inputs(digest, patches=((2, 20),)):
+    item = MediaItem("image", digest, b"", (1, 22), list(patches), None, {})
+    return MediaInputs([item], None, {}, "", (), 9, [1, 9, 2], 23)
+
+
+def test_routing_tells_images_apart_and_knows_them_again():
+    ids = [1, 8, *[9] * 20, 2]
+    first, again, other = (routing_ids(ids, inputs(digest)) for digest in ("ab" * 32, "ab" * 32, "ab" * 31 + "ac"))
+    assert first == again
+    # Any eight tokens in a row tell the images apart.
+    assert all(first[at : at + 8] != other[at : at + 8] for at in range(2, 15))
+    assert (first[:2], first[22:]) == ([1, 8], [2])
+    assert min(first[2:22]) > 1 << 30
+    assert max(first) < 1 << 32
+
+
+def test_a_wrong_network_is_found_at_the_start():
+    assert check_settings(load(["--allowed-media-networks", "10.0.0.0/8"], {})) is None
+    problem = check_settings(load(["--allowed-media-networks", "10.0.0.1/8"], {}))
+    assert problem is not None
+    assert problem.startswith("--allowed-media-networks")
+
+
+def test_nothing_of_it_is_loaded_before_it_is_needed():
+    code = (
+        "import sys, smg.server.app, smg.api.routes, smg.pipeline.services\n"
+        "print(sorted({'numba', 'numpy', 'PIL', 'aiohttp', 'smg.vision.service'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
