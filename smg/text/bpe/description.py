@@ -32,6 +32,7 @@ def _cased(short: str, digits: str) -> str:
     return words + "|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _BLANKS
 
 
+GPT2_SPLIT = _GPT2
 O200K_SPLIT = _cased(_SHORT, r"\p{N}{1,3}")
 
 # Expressions of published tokenizers -> which matcher, and the longest run of numbers.
