@@ -15,27 +15,11 @@ from typing import Any
 import msgspec
 
 from smg.engine_server import splits
-from smg.text.bpe.description import GPT2_SPLIT, O200K_SPLIT
+from smg.text.bpe.description import GPT2_SPLIT, KIMI_SPLIT, O200K_SPLIT
 from smg.text.formats.byte_ranks import from_ranks
 from smg.text.formats.loaded import FormatError, Loaded
 
 _LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+")
-
-_SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
-# As of GPT-4o, but runs of Chinese characters are words of their own.
-KIMI_SPLIT = "|".join(
-    (
-        r"[\p{Han}]+",
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SHORT}",
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SHORT}",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    )
-)
 
 
 class Family(msgspec.Struct, frozen=True):

@@ -12,9 +12,8 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smg.text.bpe.description import GPT2_SPLIT
+from smg.text.bpe.description import GPT2_SPLIT, KIMI_SPLIT
 from smg.text.bpe.probes import PROBES
-from smg.text.formats.tiktoken import KIMI_SPLIT
 from smg.text.tokenizer import Tokenizer, TokenizerError
 from tests.golden.corpus import SAMPLES, TRAINING
 from tests.golden.families import CL100K, family
@@ -109,6 +108,7 @@ def test_what_the_rank_file_does_not_say(llama, kimi):
     assert tokenizer.encode("hello", True)[0] == first
     assert tokenizer.eos_ids == (999,)
     tokenizer, _ = kimi
+    assert tokenizer.native
     assert tokenizer.size == first + 256
     assert tokenizer.encode("hello", True) == tokenizer.encode("hello")
     assert tokenizer.token_id("<|im_end|>") == first + 2
