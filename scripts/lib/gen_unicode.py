@@ -26,7 +26,7 @@ CLASSES = {
     7: r"\p{P}",
     8: r"\p{S}",
 }
-NFC_CHECK, FOLDS, RECENT = 0x10, 0x20, 0x40
+NFC_CHECK, FOLDS, RECENT, HAN = 0x10, 0x20, 0x40, 0x80
 
 
 def matched(pattern: str, chars: list[str]) -> set[str]:
@@ -66,6 +66,8 @@ def table() -> bytes:
     seconds = second_of_pairs()
     for char in chars:
         out[ord(char)] |= flags_of(char, out[ord(char)], seconds)
+    for char in matched(r"\p{Han}", chars):
+        out[ord(char)] |= HAN
     return bytes(out)
 
 

@@ -20,6 +20,7 @@ cdef enum CharFlag:
     NFC_CHECK = 0x10  # may change, or change others, under NFC
     FOLDS = 0x20  # matches an ASCII letter when case is ignored
     RECENT = 0x40  # not in the Unicode version of every supported Python
+    HAN = 0x80  # of the Han script: mostly letters, but also numbers, signs and marks
 
 cdef enum SplitKind:
     GPT2 = 0
@@ -29,6 +30,7 @@ cdef enum SplitKind:
     TEKKEN = 4  # O200K without contractions
     DEEPSEEK3 = 5
     GPT2_DIGITS = 6  # numbers cut out one by one first
+    KIMI = 7  # O200K with runs of Han characters as words of their own
 
 cdef struct Splitter:
     const uint8_t *classes

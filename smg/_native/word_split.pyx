@@ -49,6 +49,26 @@ cdef inline int _bit(const Splitter *s, const uint8_t *data, int64_t at, int64_t
     return 1 << (s.classes[_char(data, at, size)] & 15)
 
 
+cdef inline int _cased_bit(
+    const Splitter *s, const uint8_t *data, int64_t at, int64_t end, int *size, bint han
+) noexcept nogil:
+    """As ``_bit``, but 0 for Han characters when they are no part of a word (``han``)."""
+    cdef int value
+    if at >= end:
+        size[0] = 0
+        return 0
+    value = s.classes[_char(data, at, size)]
+    return 0 if han and value & HAN else 1 << (value & 15)
+
+
+cdef inline int64_t _han_run(const Splitter *s, const uint8_t *data, int64_t at, int64_t end) noexcept nogil:
+    """Return where the run of Han characters from ``at`` on ends."""
+    cdef int size
+    while at < end and s.classes[_char(data, at, &size)] & HAN:
+        at += size
+    return at
+
+
 cdef inline int64_t _run(const Splitter *s, const uint8_t *data, int64_t at, int64_t end, int wanted) noexcept nogil:
     """Return where the run of ``wanted`` classes from ``at`` on ends."""
     cdef int size
@@ -150,47 +170,54 @@ cdef int64_t _cl100k(const Splitter *s, const uint8_t *data, int64_t at, int64_t
     return found if found > at else _blanks(s, data, at, end, True)
 
 
-cdef int64_t _cased(const Splitter *s, const uint8_t *data, int64_t at, int64_t end) noexcept nogil:
+cdef int64_t _cased(const Splitter *s, const uint8_t *data, int64_t at, int64_t end, bint han) noexcept nogil:
     """A word of O200K without what may stand before it: capitals, then small letters; the end, or ``at``."""
     cdef int64_t here = at, both = at
-    cdef int size, kind = _bit(s, data, at, end, &size)
+    cdef int size, kind = _cased_bit(s, data, at, end, &size, han)
     while kind & IS_HEAD:
         here += size
         if kind & IS_TAIL:
             both = here
-        kind = _bit(s, data, here, end, &size)
+        kind = _cased_bit(s, data, here, end, &size, han)
     if kind & IS_TAIL:
-        return _run(s, data, here, end, IS_TAIL)
+        while kind & IS_TAIL:
+            here += size
+            kind = _cased_bit(s, data, here, end, &size, han)
+        return here
     # No small letter follows: the first expression gives back capitals until one without case can be its tail.
     return both if both > at else here
 
 
-cdef int64_t _o200k(const Splitter *s, const uint8_t *data, int64_t at, int64_t end, bint short) noexcept nogil:
-    cdef int64_t found = at
-    cdef int size, next_size, kind = _bit(s, data, at, end, &size)
+cdef int64_t _o200k(
+    const Splitter *s, const uint8_t *data, int64_t at, int64_t end, bint short, bint han
+) noexcept nogil:
+    """``short``: with contractions; ``han``: Han characters are words of their own, and signs take no slash."""
+    cdef int64_t found = _han_run(s, data, at, end) if han else at
+    cdef int size, kind = _bit(s, data, at, end, &size)
+    if found > at:
+        return found
     if kind & IS_NUMBER:
         return _digits(s, data, at, end)
     if kind & IS_LETTER:
-        found = _cased(s, data, at, end)
+        found = _cased(s, data, at, end, han)
     elif not _line_end(data[at]):
-        found = _o200k_prefixed(s, data, at, at + size, end, kind)
+        found = _o200k_prefixed(s, data, at, at + size, end, kind, han)
     if found > at:
         return _contraction(data, found, end, True) if short else found
-    found = _signs(s, data, at, end, IS_LETTER | IS_SPACE | IS_NUMBER, True)
+    found = _signs(s, data, at, end, IS_LETTER | IS_SPACE | IS_NUMBER, not han)
     return found if found > at else _blanks(s, data, at, end, True)
 
 
 cdef int64_t _o200k_prefixed(
-    const Splitter *s, const uint8_t *data, int64_t at, int64_t start, int64_t end, int kind
+    const Splitter *s, const uint8_t *data, int64_t at, int64_t start, int64_t end, int kind, bint han
 ) noexcept nogil:
     """A word behind one character that is neither letter nor number; a mark can also be the word's own beginning."""
-    cdef int size
-    cdef int64_t found = _cased(s, data, start, end)
+    cdef int64_t found = _cased(s, data, start, end, han)
     if kind & IS_MARK:
         # With a tail, the first expression takes the mark as what stands before; without, as part of the word.
         if found > start and _has_tail(s, data, start, found):
             return found
-        return _cased(s, data, at, end)
+        return _cased(s, data, at, end, han)
     return found if found > start else at
 
 
@@ -287,9 +314,11 @@ cdef int64_t next_word(
     if splitter.kind == CL100K_MARKS:
         return _cl100k(splitter, data, at, end, IS_LETTER | IS_MARK)
     if splitter.kind == O200K:
-        return _o200k(splitter, data, at, end, True)
+        return _o200k(splitter, data, at, end, True, False)
     if splitter.kind == TEKKEN:
-        return _o200k(splitter, data, at, end, False)
+        return _o200k(splitter, data, at, end, False, False)
+    if splitter.kind == KIMI:
+        return _o200k(splitter, data, at, end, True, True)
     if splitter.kind == DEEPSEEK3:
         return _deepseek(splitter, data, at, end, bound)
     if splitter.kind == GPT2_DIGITS:

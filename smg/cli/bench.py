@@ -1,4 +1,4 @@
-"""``smg-bench``: measure parts of the gateway (``micro``, ``index``, ``routing``, ``vision``) or a server (``load``)."""
+"""``smg-bench``: measure parts of the gateway (``micro``, ``index``, ``routing``, ``vision``) or all (``load``)."""
 
 import argparse
 import asyncio

@@ -23,8 +23,11 @@ log = logging.getLogger("smg.control")
 # Tokenizers on their way at once; loading them costs memory and time.
 MOST_LOADING = 2
 MOST_PENDING = 100
-# How long a failure can be asked for.
+# The registry is published in the region, which has only so much room.
+MOST_ADDED = 256
+# How long, and how many at most, failures can be asked for.
 KEPT_SECS = 300.0
+MOST_FAILED = 32
 LOAD_SECS = 300.0
 
 # The ids of tokenizers that models bring are made from the models' ids.
@@ -92,8 +95,8 @@ class TokenizerJobs:
             raise GatewayError("conflict", f"the model '{name}' has brought its tokenizer already", param="name")
         if chat_template and not Path(chat_template).is_file():
             raise bad_request("chat_template_path is no file of the gateway's machine", "chat_template_path")
-        if len(self._tasks) >= MOST_PENDING:
-            raise GatewayError("overloaded", "too many tokenizers are being loaded")
+        if len(self._tasks) >= MOST_PENDING or len(self._registry.tokenizers) >= MOST_ADDED:
+            raise GatewayError("overloaded", "too many tokenizers have been added or are being loaded")
         if found is not None:
             self._registry.drop_tokenizer(found.id)
         record = TokenizerRecord(str(ids.uuid7()), name, source, chat_template, created=clock.created())
@@ -160,8 +163,11 @@ class TokenizerJobs:
 
     def _forget_failures(self) -> None:
         now = clock.created()
-        for record in self._registry.tokenizers:
-            if record.status == "failed" and now - record.created > KEPT_SECS:
+        failed = sorted(
+            (one for one in self._registry.tokenizers if one.status == "failed"), key=lambda one: one.created
+        )
+        for index, record in enumerate(failed):
+            if now - record.created > KEPT_SECS or index < len(failed) - MOST_FAILED:
                 self._registry.drop_tokenizer(record.id)
 
 

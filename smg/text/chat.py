@@ -43,11 +43,11 @@ class Chat:
         Raises:
             GatewayError: ``process_messages_failed`` when ``source`` is no valid Jinja.
         """
-        self._tokenizer = tokenizer
         self._special = tokenizer.specials.context()
         renderer = native.render if native is not None else None
         joiner = tokenizer.shield.joiner
         self.template: Template = compile_template(source) if renderer is None else renderer(joiner)
+        self._shield = tokenizer.shield.over(self.template.controls)
         self._complete = native.complete if native is not None else None
         self._continues = native is None or native.continues
         self.forms = messages.Forms(
@@ -70,9 +70,8 @@ class Chat:
         if last is not None:
             written = self._written(turns, last, request, prompt) if self._continues else None
             prompt, history = written or (prompt, self._history(prompt, last, len(request.messages) - 1))
-        shielded = self._tokenizer.shield.protect_text(history)
         tail = reveal(prompt)[-TAIL:]
-        return Rendered(prompt + shielded, tail, history, thinking.resolve(self.toggle, request))
+        return Rendered(prompt + history, tail, reveal(history), thinking.resolve(self.toggle, request))
 
     def _written(
         self, turns: Sequence[Message], last: Message, request: GenerationRequest, opened: str
@@ -99,9 +98,9 @@ class Chat:
         if not cut or lost or any(system.strip() not in before for system in systems):
             return None
         for form in (text, text.lstrip()):
-            shielded = self._tokenizer.shield.protect_text(form)
+            shielded = self._shield.protect_text(form)
             if shown.endswith(shielded):
-                return shown.removesuffix(shielded), form
+                return shown.removesuffix(shielded), shielded
         return None
 
     def _render_turns(self, turns: Sequence[Message], request: GenerationRequest, *, answered: bool = False) -> str:
@@ -119,7 +118,7 @@ class Chat:
             return self._render(system_roles.merge_into_first(turns), request, answered)
 
     def _render(self, turns: Sequence[Message], request: GenerationRequest, answered: bool) -> str:
-        protect = self._tokenizer.shield.protect
+        protect = self._shield.protect
         context: dict[str, Any] = {
             **self._special,
             "messages": protect(messages.to_dicts(turns, self._forms_of(request))),
@@ -153,7 +152,9 @@ class Chat:
         if reasoning and thinking.OPENER not in self.template.source:
             message = "this model has no reasoning block to continue"
             raise bad_request(message, f"messages[{index}].reasoning_content")
-        return thinking.reopen(reveal(prompt), reasoning, text)
+        # The block's own markers between the two are ours.
+        shield = self._shield.protect_text
+        return thinking.reopen(reveal(prompt), shield(reasoning), shield(text))
 
 
 def _split_continued(request: GenerationRequest) -> tuple[Sequence[Message], Message | None]:

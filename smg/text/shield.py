@@ -19,16 +19,21 @@ JOINER = "=~" + "".join(str(secrets.randbelow(10)) for _ in range(32)) + "~="
 
 
 class Shield:
-    """Splits the spellings of ``specials`` (texts of special tokens)."""
+    """Splits the spellings of ``specials`` (texts of control tokens).
 
-    def __init__(self, specials: Iterable[str]) -> None:
-        splittable = sorted((text for text in specials if _cut(text)), key=len, reverse=True)
+    ``joiner`` is what splits a text in the tokenizer and leaves no id behind; empty when the tokenizer has no such
+    token, and then nothing is split.
+    """
+
+    def __init__(self, specials: Iterable[str], joiner: str = JOINER) -> None:
+        self.joiner = joiner
+        self._specials = list(specials) if joiner else []
+        splittable = sorted((text for text in self._specials if _cut(text)), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, splittable))) if splittable else None
 
-    @property
-    def joiner(self) -> str:
-        """What splits a text in the tokenizer and leaves no id behind; empty when the tokenizer has no such token."""
-        return JOINER if self._pattern is not None else ""
+    def over(self, more: Iterable[str]) -> "Shield":
+        """A shield over ``more`` texts as well."""
+        return Shield([*self._specials, *more], self.joiner)
 
     def protect(self, value: Any) -> Any:
         """Copy a JSON-like value with every string (keys too) protected. Containers are always new objects."""

@@ -83,10 +83,16 @@ ENVIRONMENT = _environment()
 
 
 class Template(Protocol):
-    """Turns a conversation into a prompt. ``source`` is the text that says how, or names what it writes."""
+    """Turns a conversation into a prompt. ``source`` is the text that says how, or names what it writes.
+
+    ``controls`` are texts with a meaning of their own in a prompt, which clients' text must not have.
+    """
 
     @property
     def source(self) -> str: ...
+
+    @property
+    def controls(self) -> tuple[str, ...]: ...
 
     def render(self, context: Mapping[str, Any]) -> str:
         """Render ``context`` (spec text-pipeline 2.3). Raises GatewayError: ``process_messages_failed``."""
@@ -94,7 +100,9 @@ class Template(Protocol):
 
 
 class ChatTemplate:
-    """A compiled template. ``source`` is its text."""
+    """A compiled template. ``source`` is its text; what it writes beside special tokens is not known."""
+
+    controls: tuple[str, ...] = ()
 
     def __init__(self, source: str) -> None:
         """Compile ``source``.

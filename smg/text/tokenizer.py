@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,9 @@ _GUESSES = {
     "unk_token": ("<unk>", "<UNK>", "[UNK]"),
     "pad_token": ("<pad>", "<PAD>", "[PAD]"),
 }
+
+# Added tokens that structure a conversation, although some models do not declare them special.
+_CONTROL = re.compile(r"<[|｜].+[|｜]>")
 
 _HARMONY_ENDS = ("<|return|>", "<|call|>")
 
@@ -91,8 +95,8 @@ class Tokenizer:
             for number, token in self._hf.get_added_tokens_decoder().items()
             if not token.normalized
         }
-        specials = [text for text, special in self._added.values() if special]
-        self.shield = Shield(specials if self._joiner is not None else [])
+        controls = [text for text, special in self._added.values() if special or _CONTROL.fullmatch(text)]
+        self.shield = Shield(controls, "" if self._joiner is None else JOINER)
         self._fast: FastEncoder | None = None
         self._frame = frame(self)
         self._fast = self._find_fast()

@@ -29,7 +29,7 @@ EDGES = (
     "+<$^`|~"
     "€☃"
     "\x00\x1f\u200b\u200d\ufeff\ue000"
-    "ぁヿ一龥龦々〇"
+    "ぁヿ一龥龦々〇⺀𖿢𖿰𠀀"
     "한"
     "😀"
     "stmdrvelSTL"
@@ -70,7 +70,7 @@ def test_each_character_among_others(expressions, kind, digits):
         assert words(classes(), kind, digits, text) == of_the_library(expressions, text), start
 
 
-@given(text=st.text(max_size=60), kind=st.integers(0, 6), digits=st.integers(0, 3))
+@given(text=st.text(max_size=60), kind=st.integers(0, 7), digits=st.integers(0, 3))
 def test_words_are_the_whole_text(text, kind, digits):
     text = text.encode("utf-8", "replace").decode()
     assert "".join(words(classes(), kind, digits, text)) == text

@@ -97,6 +97,14 @@ async def test_failures_are_forgotten_after_a_while(region, tmp_path, monkeypatc
         assert jobs.list_all() == []
 
 
+async def test_only_the_latest_failures_are_kept(region, tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenizer_jobs, "MOST_FAILED", 2)
+    async with jobs_on(region, tmp_path) as (jobs, _, _):
+        for number in range(4):
+            (await settled(jobs.add(f"mine-{number}", "/nowhere"))).created -= 9 - number
+        assert [entry["name"] for entry in jobs.list_all()] == ["mine-2", "mine-3"]
+
+
 async def test_names_are_unique(region, tmp_path, directory):
     async with jobs_on(region, tmp_path) as (jobs, registry, _):
         record = jobs.add("mine", str(directory))
@@ -144,8 +152,9 @@ async def test_removal_stops_the_loading(region, tmp_path, directory, monkeypatc
         assert (registry.tokenizers, record.status) == ([], "pending")
 
 
-async def test_only_so_many_wait(region, tmp_path, directory, monkeypatch):
-    monkeypatch.setattr(tokenizer_jobs, "MOST_PENDING", 1)
+@pytest.mark.parametrize("limit", ["MOST_PENDING", "MOST_ADDED"])
+async def test_only_so_many_are_taken(region, tmp_path, directory, monkeypatch, limit):
+    monkeypatch.setattr(tokenizer_jobs, limit, 1)
     async with jobs_on(region, tmp_path) as (jobs, _, _):
         jobs.add("a", str(directory))
         assert failure(lambda: jobs.add("b", str(directory))).status == 503

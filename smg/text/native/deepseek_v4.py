@@ -60,6 +60,7 @@ class DeepSeekV4:
     """Renders with ``thinking`` (off by default), ``reasoning_effort`` (``max``), ``tools`` and ``response_format``."""
 
     source = f"DeepSeek V4: system, developer, thinking, {THINK} {END_THINK} <{MARK}tool_calls>"
+    controls = (BOS, EOS, USER, ASSISTANT, THINK, END_THINK, MARK, REMINDER, *(f"<｜{task}｜>" for task in TASKS))
 
     def render(self, context: Mapping[str, Any]) -> str:
         """Render ``context["messages"]``; a user turn may have a ``task`` (one of TASKS).

@@ -42,6 +42,8 @@ class KimiK3:
 
     source = f"Kimi K3: system, thinking, {OPEN}think{SEP} {OPEN}response{SEP} {OPEN}tools{SEP}"
 
+    controls = (OPEN, CLOSE, SEP, END)
+
     def __init__(self, joiner: str) -> None:
         """``joiner`` may be empty: pieces of tags then run together, which changes few ids."""
         self._joiner = joiner

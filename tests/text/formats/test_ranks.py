@@ -12,8 +12,8 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smg.text.bpe.description import GPT2_SPLIT, KIMI_SPLIT
 from smg.text.bpe.probes import PROBES
-from smg.text.formats.tiktoken import KIMI_SPLIT
 from smg.text.tokenizer import Tokenizer, TokenizerError
 from tests.golden.corpus import SAMPLES, TRAINING
 from tests.golden.families import CL100K, family
@@ -108,6 +108,7 @@ def test_what_the_rank_file_does_not_say(llama, kimi):
     assert tokenizer.encode("hello", True)[0] == first
     assert tokenizer.eos_ids == (999,)
     tokenizer, _ = kimi
+    assert tokenizer.native
     assert tokenizer.size == first + 256
     assert tokenizer.encode("hello", True) == tokenizer.encode("hello")
     assert tokenizer.token_id("<|im_end|>") == first + 2
@@ -148,6 +149,24 @@ def test_gpt_oss_has_its_ids_whatever_its_ranks(tmp_path):
     expected = {"<|start|>": 200006, "<|return|>": 200002, "<|call|>": 200012, "<|reserved_201087|>": 201087}
     assert {text: tokenizer.token_id(text) for text in expected} == expected
     assert tokenizer.eos_ids == (200002, 200012)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cl100k_base.tiktoken", {"<|endoftext|>": 100257, "<|fim_suffix|>": 100260, "<|endofprompt|>": 100276}),
+        ("r50k_base.tiktoken", {"<|endoftext|>": 50256}),
+        ("p50k_base.tiktoken", {"<|endoftext|>": 50256}),
+    ],
+)
+def test_rank_files_of_openai_are_told_by_their_name(tmp_path, name, expected):
+    tokenizer = Tokenizer(write(tmp_path, name))
+    assert {text: tokenizer.token_id(text) for text in expected} == expected
+    assert tokenizer.eos_ids == (expected["<|endoftext|>"],)
+    assert tokenizer.native
+    oracle = library(CL100K if name.startswith("cl") else GPT2_SPLIT, expected)
+    for text in TEXTS:
+        agree(tokenizer, oracle, text)
 
 
 @pytest.mark.parametrize(

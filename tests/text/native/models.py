@@ -10,12 +10,8 @@ from smg.text.registry import TextModel
 from tests.text.makers import byte_level_json, write_model
 
 DEEPSEEK = (
-    "<｜begin▁of▁sentence｜>",
-    "<｜end▁of▁sentence｜>",
-    "<｜User｜>",
-    "<｜Assistant｜>",
-    "<｜latest_reminder｜>",
-    "<｜title｜>",
+    *("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜latest_reminder｜>"),
+    *("<｜title｜>", "｜DSML｜", "<think>", "</think>"),
 )
 KIMI = ("[BOS]", "<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")
 
@@ -36,7 +32,9 @@ SCHEMA = (
 
 def model(directory: Path, architecture: str, specials: tuple[str, ...], template: str | None = None) -> TextModel:
     tokenizer = Tokenizer.from_str(byte_level_json())
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in specials])
+    # As these models declare them: only some are special.
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in specials[:2]])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in specials[2:]])
     config = {} if template is None else {"chat_template": template}
     files = {"config": {"architectures": [architecture]}, "tokenizer_config": config}
     return TextModel(write_model(directory, tokenizer.to_str(), **files))
