@@ -187,8 +187,9 @@ def test_an_answer_is_continued_behind_its_opener(v32):
 def test_continued_reasoning_is_closed_by_the_token_and_only_by_ours(v32):
     begun = answer("ans", reasoning="so </think> far")
     rendered = render(v32, [user("a"), begun], continue_final_message=True, thinking=True)
-    assert rendered.history == "so </think> far\n</think>\n\nans"
-    assert reveal(rendered.prompt).endswith(f"{A}<think>{rendered.history}")
+    # As the model writes answers itself.
+    assert rendered.history == "ans"
+    assert reveal(rendered.prompt).endswith(f"{A}<think>so </think> far</think>ans")
     assert v32.encoder.encode(rendered.prompt).count(v32.tokenizer.token_id("</think>")) == 1
 
 
