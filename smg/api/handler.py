@@ -12,6 +12,7 @@ from smg.api.errors import JSON
 from smg.api.forward import forward, route
 from smg.api.stream import Stream, transport, worker_header
 from smg.core import clock
+from smg.core.background import background
 from smg.core.context import RequestContext
 from smg.core.request import GenerationRequest
 from smg.pipeline.accumulator import Accumulator
@@ -92,7 +93,7 @@ async def _decode(
     arguments = (request.body, request.headers, params, ctx)
     if len(request.body) <= LARGE_BODY:
         return dialect.decode(*arguments)
-    return await asyncio.get_running_loop().run_in_executor(None, dialect.decode, *arguments)
+    return await background(dialect.decode, *arguments)
 
 
 async def _buffered(

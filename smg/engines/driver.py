@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from smg.core.backends import EngineRequest
+from smg.core.background import background
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engines import admin, health_v1, kv_events
@@ -73,8 +74,8 @@ class GrpcDriver:
         if request.media is None:
             message = self.adapter.generate(request)
         else:
-            # Megabytes to copy, which the threads do without the GIL.
-            message = await asyncio.to_thread(self.adapter.generate, request)
+            # Megabytes to copy, which is done without the GIL.
+            message = await background(self.adapter.generate, request)
             # Nor are they kept while the engine answers.
             request = replace(request, media=None)
         if len(message) > self._message_limit:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from blake3 import blake3
 
+from smg.core.background import background
 from smg.core.errors import GatewayError
 from smg.vision.cache import Processed, ProcessedCache
 from smg.vision.decode import DEFAULT_OPTIONS, DecodeOptions, decode_image
@@ -86,7 +87,7 @@ class Images:
         if len(encoded) <= _HASH_INLINE:
             digest = blake3(encoded + identity).digest()
         else:
-            digest = await asyncio.to_thread(lambda: blake3(encoded).update(identity).digest())
+            digest = await background(lambda: blake3(encoded).update(identity).digest())
         job = _processing(model, encoded, precision, self._options, self._pool)
         try:
             processed = await self._cache.get(digest + (precision or "").encode(), lambda: self._pool.run(job))

@@ -6,17 +6,15 @@ burst of large images delays other images and never a token (spec multimodal 18)
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from smg.core.background import step_back
 from smg.core.errors import GatewayError
 
 T = TypeVar("T")
-
-NICENESS = 10
 
 
 class Split(Protocol):
@@ -80,7 +78,7 @@ class MediaPool:
         self.threads = threads
         self._limit = threads + queued
         self._jobs = 0
-        self._executor = ThreadPoolExecutor(threads, "smg-vision", initializer=lower_priority)
+        self._executor = ThreadPoolExecutor(threads, "smg-vision", initializer=step_back)
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run ``job`` on a pool thread.
@@ -130,10 +128,3 @@ class MediaPool:
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     with contextlib.suppress(RuntimeError):  # the loop was closed while the job ran
         loop.call_soon_threadsafe(function)
-
-
-def lower_priority() -> None:
-    """Let the calling thread step back behind event loops."""
-    # Linux gives every thread a niceness of its own. Elsewhere, or when it is forbidden, threads keep theirs.
-    with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from smg.config.settings import MediaSettings
+from smg.core.background import step_back
 from smg.core.media import MediaInputs, MediaItem, Tensor
 from smg.core.request import MediaPart
 from smg.vision import jit
@@ -20,7 +21,7 @@ from smg.vision.fetch import Fetcher, Wanted
 from smg.vision.images import Images, LoadedImage
 from smg.vision.model import Tokens, VisionModel, load_model
 from smg.vision.normalise import Precision
-from smg.vision.pool import MediaPool, lower_priority
+from smg.vision.pool import MediaPool
 from smg.vision.sources import MediaPolicy
 
 _MODALITY = "image"
@@ -141,5 +142,5 @@ def _plain(array: Array) -> Tensor:
 
 
 def _warm(state_dir: str) -> None:
-    lower_priority()
+    step_back()
     jit.warm(state_dir)

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from smg._native import base64
+from smg.core.background import background
 from smg.core.errors import GatewayError
 
 _CHUNK = 1 << 20
@@ -64,7 +65,7 @@ async def read_data_url(url: str, kind: str, limit: int, param: str | None) -> b
     if len(payload) <= _CHUNK:
         data = _decode_base64(payload, param)
     else:
-        data = await asyncio.to_thread(_decode_base64, payload, param)
+        data = await background(_decode_base64, payload, param)
     if len(data) > limit:
         raise too_large(kind, limit, param)
     return data

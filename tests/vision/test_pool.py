@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
+from smg.core.background import NICENESS
 from smg.core.errors import GatewayError
-from smg.vision.pool import NICENESS, MediaPool, serial
+from smg.vision.pool import MediaPool, serial
 
 
 @pytest.fixture
