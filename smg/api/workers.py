@@ -61,14 +61,14 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
         }
         return {name: value for name, value in fields.items() if value is not None}
 
-    def _labels(self) -> dict[str, str]:
-        """The labels, with the role and its port among them, where routing looks for both."""
+    def _labels(self) -> dict[str, str] | None:
+        """The labels, with the role and its port among them, where routing looks for both; None when there are none."""
         labels = dict(self.labels or {})
         if self.worker_type is not None:
             labels[ROLE] = self.worker_type
         if self.bootstrap_port is not None:
             labels[BOOTSTRAP_PORT] = str(self.bootstrap_port)
-        return labels
+        return labels or self.labels
 
 
 class WorkerChanges(msgspec.Struct, forbid_unknown_fields=True):

@@ -301,7 +301,7 @@ class TestRouting:
             assert body["choices"][0]["message"]["content"] == "ids"
 
     async def test_admission_counts_it(self):
-        async with place(engine(delay=0.3), settings=limited(1)) as at:
+        async with place(engine(delay=2.0), settings=limited(1)) as at:
             first = asyncio.create_task(post(at.url, CHAT, QUESTION))
             await until(lambda: at.engines[0].running == 1)
             assert (await post(at.url, CHAT, QUESTION)).status_code == 429

@@ -78,7 +78,9 @@ async def test_truncated(tmp_path):
     await refused(tmp_path, nothing(), "without its digest")
 
 
-@pytest.mark.parametrize("digest", ["0" * 64, "xyz", hashlib.sha256(GOOD).hexdigest().upper()])
+@pytest.mark.parametrize(
+    "digest", ["0" * 64, "xyz", hashlib.sha256(GOOD).hexdigest().upper()], ids=["another", "short", "upper case"]
+)
 async def test_wrong_digest(tmp_path, digest):
     await refused(tmp_path, GOOD, "digest", digest=digest)
 
