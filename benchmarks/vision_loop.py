@@ -201,7 +201,7 @@ def _median(windows: list[dict[str, float]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--transport", choices=("grpcio", "native"), default="grpcio", help="--engine-transport")
+    parser.add_argument("--engine-transport", choices=("grpcio", "native"), default="grpcio", help="as for smg-server")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
     parser.add_argument("--send", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -210,7 +210,7 @@ def main() -> None:
     elif given.send:
         asyncio.run(send_images(given.send))
     else:
-        figures = run(given.transport)
+        figures = run(given.engine_transport)
         print(json_module.dumps(figures) if given.json else "\n".join(f"{k:14}{v}" for k, v in figures.items()))
 
 
