@@ -100,14 +100,17 @@ def micro(json: bool, match: str | None, folder: Path = MICRO) -> int:
         return 2
     command = [sys.executable, "-m", "pytest", str(folder), "--benchmark-only", "--tb=short"]
     command += ["-k", match] if match else []
+    # Inside a run that is shared out over processes pytest-benchmark would measure nothing.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     if not json:
         columns = "--benchmark-columns=median,mean,stddev,rounds"
-        return subprocess.run([*command, columns], cwd=folder.parents[1], check=False).returncode
+        return subprocess.run([*command, columns], cwd=folder.parents[1], env=environment, check=False).returncode
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "report.json"
         done = subprocess.run(
             [*command, "-q", f"--benchmark-json={out}"],
             cwd=folder.parents[1],
+            env=environment,
             check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -24,8 +24,8 @@ class HealthSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     check_interval_secs: Annotated[float, Meta(gt=0)] | None = None
     timeout_secs: Annotated[float, Meta(gt=0)] | None = None
-    failure_threshold: Annotated[int, Meta(ge=1)] | None = None
-    success_threshold: Annotated[int, Meta(ge=1)] | None = None
+    failure_threshold: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    success_threshold: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ def test_engines_of_every_contract_are_found_and_answer(tmp_path):
         client = gateway.client()
         wait_for(lambda: {model.id for model in client.models.list().data} == set(NAMES), 20, "five models")
         workers = gateway.get("/workers").json()["workers"]
-        assert {(each["runtime"], each["models"][0]) for each in workers} == {(name, name) for name in NAMES}
+        assert {(each["runtime_type"], each["models"][0]) for each in workers} == {(name, name) for name in NAMES}
         assert "secret" not in gateway.get("/workers").text
         for name in NAMES:
             whole = client.chat.completions.create(model=name, messages=QUESTION)

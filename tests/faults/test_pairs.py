@@ -119,10 +119,10 @@ async def test_PD_01_answers_from_pairs_and_kill_9_of_one_engine_after_the_other
             assert set(await made.ask_many(4)) == {(200, TEXT)}
             assert {leg for leg, count in made.blamed().items() if count > before.get(leg, 0)} == {ROLES[victim]}
             wait_for(made.idle, 5, "nothing is counted or running any more")
-            wait_for(lambda left=left: len(made.roles()) == left, 15, "the dead engine is out, and it alone")
+            wait_for(lambda left=left: len(made.roles()) == left, 40, "the dead engine is out, and it alone")
 
         made.kill("p2")
-        wait_for(lambda: len(made.roles()) == 1, 15, "no prefill engine is left")
+        wait_for(lambda: len(made.roles()) == 1, 40, "no prefill engine is left")
         answer = made.post()
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_available_workers")
         assert "no prefill engine" in answer.json()["error"]["message"]

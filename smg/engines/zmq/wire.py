@@ -2,10 +2,9 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from smg.core import clock
 from smg.core.backends import EngineRequest
@@ -14,6 +13,9 @@ from smg.core.errors import GatewayError
 from smg.core.request import Constraint
 from smg.engines import constraints, numbers
 from smg.engines.base import EngineLoad
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ADD, ABORT, UTILITY = b"\x00", b"\x01", b"\x03"
 DEAD = b"ENGINE_CORE_DEAD"
@@ -235,6 +237,9 @@ def _rows(tensors: Any, top: int, frames: Sequence[bytes]) -> list[TokenLogprobs
 
 def _array(tensor: Any, frames: Sequence[bytes]) -> "np.ndarray[Any, Any]":
     """A tensor: ``[dtype, shape, bytes or number of the frame they are in]``."""
+    # Only engine cores that are asked for log probabilities need it.
+    import numpy as np
+
     try:
         kind, shape, data = tensor
         raw = frames[data] if isinstance(data, int) else data
