@@ -307,4 +307,4 @@ async def test_text_alone_loads_nothing_for_images(gateway, engine):
     await ask(gateway, text("hello"))
     assert loaded() == []
     await ask(gateway, image(data_url(png(224, 224))))
-    assert "numpy" in loaded()
+    assert loaded()
