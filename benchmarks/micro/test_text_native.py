@@ -39,7 +39,8 @@ def summary() -> Iterator[None]:
 
 def measure(benchmark: Any, name: str, units: int, call: Callable[[], object]) -> None:
     benchmark(call)
-    results[name] = benchmark.extra_info["ns_per_unit"] = benchmark.stats.stats.min / units * 1e9
+    results[name] = benchmark.stats.stats.min / units * 1e9
+    benchmark.extra_info["per_unit"] = units
 
 
 class Words:
