@@ -12,7 +12,7 @@ import msgspec
 
 from smg.core.backends import BackendKind, EngineRequest
 from smg.core.batch import TokenBatch
-from smg.engines.encoder_items import MediaItem
+from smg.core.media import MediaItem
 from smg.engines.transport.base import Tokens
 
 
@@ -138,8 +138,11 @@ class Adapter(Protocol):
         """Decode Embed's answer (feature ``embed``). Raises ValueError."""
         ...
 
-    def encode(self, request_id: str, item: MediaItem, room: int) -> bytes:
-        """Encode an Encode request of ``encoder_service`` (feature ``encode``). Raises GatewayError (501)."""
+    def encode(self, request_id: str, item: MediaItem, token_id: int, room: int) -> bytes:
+        """Encode an Encode request of ``encoder_service`` (feature ``encode``). Raises GatewayError (501).
+
+        ``token_id`` is that of ``MediaInputs``.
+        """
         ...
 
     def encoded(self, message: bytes) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from smg.core.errors import GatewayError
+from smg.core.media import MediaItem
 from smg.engines import protobuf
 from smg.engines.base import EmbedResult, EngineLoad
-from smg.engines.encoder_items import MediaItem
 
 HEALTH_SECS = 5.0
 # For engines that generate a token to tell whether they can: they take up to 20 s themselves (spec 2.7).
@@ -53,7 +53,7 @@ class ContractAdapter:
         self.require("embed")
         return protobuf.embedding(self.pb.EmbedResponse, message)
 
-    def encode(self, request_id: str, item: MediaItem, room: int) -> bytes:
+    def encode(self, request_id: str, item: MediaItem, token_id: int, room: int) -> bytes:
         raise not_offered(self.name, "encode")
 
     def encoded(self, message: bytes) -> bool:

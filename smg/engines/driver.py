@@ -11,11 +11,11 @@ from smg.core.backends import EngineRequest
 from smg.core.background import background
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.core.media import MediaItem
 from smg.engines import admin, health_v1, kv_events
 from smg.engines.admin import AdminResult, ProfileOptions
 from smg.engines.base import Adapter, Decoder, EmbedResult, EngineInfo, EngineLoad
 from smg.engines.contract import not_offered
-from smg.engines.encoder_items import MediaItem
 from smg.engines.kv_events import KvBatch
 from smg.engines.source import GrpcSource, cancelled_error
 from smg.engines.transport.base import MESSAGE_LIMIT, Call, TokenCall, TokenTransport, Transport
@@ -148,14 +148,14 @@ class GrpcDriver:
         except ValueError as error:
             raise _unreadable(error) from None
 
-    async def encode(self, ctx: RequestContext, request_id: str, item: MediaItem, room: int) -> None:
+    async def encode(self, ctx: RequestContext, request_id: str, item: MediaItem, token_id: int, room: int) -> None:
         """Have one media item encoded and handed over in ``room``; the request's own deadline bounds it.
 
         Raises:
             GatewayError: ``not_implemented`` where the contract has no encoder, ``worker_failed`` (502) when the engine
                 does not accept it, or as for any call.
         """
-        message = self.adapter.encode(request_id, item, room)
+        message = self.adapter.encode(request_id, item, token_id, room)
         timeout = ctx.remaining()
         if timeout == 0.0:
             raise cancelled_error("deadline")

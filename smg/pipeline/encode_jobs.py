@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from smg.core.backends import Bootstrap
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.engines.encoder_items import MediaItem
+from smg.core.media import MediaItem
 from smg.fleet.breaker import Outcome
 from smg.fleet.roles import meeting_point
 from smg.pipeline.services import Services
@@ -36,7 +36,7 @@ class EncodeJobs:
         self._tasks: list[asyncio.Task[None]] = []
         self._detach: Callable[[], None] = lambda: None
 
-    def start(self, query: Query, request_id: str, items: Sequence[MediaItem]) -> tuple[Bootstrap, ...]:
+    def start(self, query: Query, request_id: str, items: Sequence[MediaItem], token_id: int) -> tuple[Bootstrap, ...]:
         """Send each item to a worker; returns where the prefill engine gets its embeddings from, in the items' order.
 
         Raises:
@@ -45,7 +45,7 @@ class EncodeJobs:
         leases: list[Lease] = []
         try:
             for item in items:
-                hints = replace(query.hints, routing_key=item.content_hash.hex(), target_worker=None)
+                hints = replace(query.hints, routing_key=item.digest, target_worker=None)
                 chosen = Query(query.model, hints=hints, leg="encode", tried=query.tried)
                 leases.append(self._services.router.select(chosen))
         except BaseException:
@@ -57,7 +57,7 @@ class EncodeJobs:
         ]
         loop = asyncio.get_running_loop()
         for lease, item, place in zip(leases, items, places, strict=True):
-            self._tasks.append(loop.create_task(self._encode(lease, request_id, item, place.room)))
+            self._tasks.append(loop.create_task(self._encode(lease, request_id, item, token_id, place.room)))
         self._detach = self._ctx.cancel.on_cancel(lambda _: self.cancel())
         return tuple(places)
 
@@ -67,10 +67,10 @@ class EncodeJobs:
         for task in self._tasks:
             task.cancel()
 
-    async def _encode(self, lease: Lease, request_id: str, item: MediaItem, room: int) -> None:
+    async def _encode(self, lease: Lease, request_id: str, item: MediaItem, token_id: int, room: int) -> None:
         outcome: Outcome = "cancelled"
         try:
-            await self._services.drivers.grpc(lease.worker).encode(self._ctx, request_id, item, room)
+            await self._services.drivers.grpc(lease.worker).encode(self._ctx, request_id, item, token_id, room)
             outcome = "ok"
         except GatewayError as error:
             if not self._ctx.cancel:

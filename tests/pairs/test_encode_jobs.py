@@ -9,8 +9,8 @@ from smg._native.region import FAILURES, PROCESSED
 from smg.config.settings import RoutingSettings
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.core.media import MediaItem, Tensor
 from smg.engine_server.mock import Fault, Script
-from smg.engines.encoder_items import MediaItem, MediaTensor
 from smg.pipeline.encode_jobs import EncodeJobs
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts
@@ -24,7 +24,8 @@ DEAD = Script(faults=(Fault(rpc="Encode", status=grpc.StatusCode.UNAVAILABLE),))
 
 
 def item(number: int) -> MediaItem:
-    return MediaItem("image", number.to_bytes(8, "big"), MediaTensor((1,), "uint8", b"x"))
+    tensor = Tensor("float32", (1,), (bytes(4),))
+    return MediaItem("image", f"{number:064x}", b"", (0, 1), ((0, 1),), tensor, {})
 
 
 class Jobs:
@@ -37,7 +38,7 @@ class Jobs:
         self.jobs = EncodeJobs(place.services, self.ctx, self.failures.append)
 
     def start(self, items, **query):
-        return self.jobs.start(Query("m", **query), "r-1", items)
+        return self.jobs.start(Query("m", **query), "r-1", items, 77)
 
 
 def slots(place, field):
@@ -52,11 +53,11 @@ async def test_every_item_has_a_room_of_its_own_and_its_worker_is_told_it():
         assert len({each.room for each in places}) == 12
         await eventually(place.idle)
         told = {
-            request.mm_inputs.items[0].content_hash: (name, request.items[0].bootstrap_room)
+            request.mm_inputs.items[0].content_hash.hex(): (name, request.items[0].bootstrap_room)
             for name, engine in place.engines.items()
             for request in engine.encoded
         }
-        assert [told[each.content_hash][1] for each in items] == [each.room for each in places]
+        assert [told[each.digest][1] for each in items] == [each.room for each in places]
         assert {name for name, _ in told.values()} == {"e1", "e2"}
         assert jobs.failures == []
         assert sum(slots(place, PROCESSED).values()) == 12

@@ -7,11 +7,11 @@ from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
 
 from smg._native.joined import join
 from smg.core.backends import EngineRequest, Leg
+from smg.core.media import MediaItem
 from smg.engines import labels, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter, unsupported
-from smg.engines.encoder_items import MediaItem
 from smg.engines.tokenspeed import encoder
 from smg.engines.tokenspeed.decode import TokenSpeedDecoder
 from smg.engines.tokenspeed.media import pieces
@@ -60,8 +60,8 @@ class TokenSpeedAdapter(ContractAdapter):
     def abort(self, ids: Sequence[str], reason: str) -> Sequence[bytes]:
         return protobuf.abort_each(pb.AbortRequest, ids, reason=reason)
 
-    def encode(self, request_id: str, item: MediaItem, room: int) -> bytes:
-        return encoder.encode_request(request_id, item, room)
+    def encode(self, request_id: str, item: MediaItem, token_id: int, room: int) -> bytes:
+        return encoder.encode_request(request_id, item, token_id, room)
 
     def encoded(self, message: bytes) -> bool:
         return encoder.accepted(message)

@@ -4,40 +4,27 @@ One call encodes one item. Its embeddings go to the prefill engine, which finds 
 """
 
 from smg_grpc_proto import tokenspeed_encoder_pb2 as encoder
-from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
-from smg_grpc_proto.generated import common_pb2
 
-from smg.engines import protobuf
-from smg.engines.encoder_items import MediaItem, MediaTensor
+from smg._native.joined import join
+from smg.core.media import MediaItem
+from smg.engines import media, protobuf
+from smg.engines.tokenspeed.media import item_pieces
 
 SERVICE = "tokenspeed.grpc.encoder.TokenSpeedEncoder"
 
 
-def encode_request(request_id: str, item: MediaItem, room: int) -> bytes:
-    """Encode an EncodeRequest for ``item``, to be handed over in ``room``."""
+def encode_request(request_id: str, item: MediaItem, token_id: int, room: int) -> bytes:
+    """Encode an EncodeRequest for ``item``, to be handed over in ``room``; ``token_id`` is that of its placeholders.
+
+    Raises:
+        GatewayError: 400 for an item without tensors.
+    """
     message = encoder.EncodeRequest(request_id=request_id)
-    message.mm_inputs.items.append(_item(item))
     message.items.add(bootstrap_room=room)
-    return protobuf.encode(message)
+    pieces = media.nested(encoder.EncodeRequest, ("mm_inputs", "items"), item_pieces(item, token_id))
+    return join([protobuf.encode(message), *pieces])
 
 
 def accepted(message: bytes) -> bool:
     """Decode the answer. Raises ValueError when it is not one."""
     return bool(protobuf.parse(encoder.EncodeResponse, message).accepted)
-
-
-def _item(item: MediaItem) -> pb.MultimodalItem:
-    message = pb.MultimodalItem(
-        modality=common_pb2.Modality.Value(item.modality.upper()),
-        content_hash=item.content_hash,
-        encoder_input=_tensor(item.pixels),
-        placeholders=[pb.PlaceholderRange(offset=offset, length=length) for offset, length in item.placeholders],
-        placeholder_token_id=item.token,
-    )
-    for name, tensor in item.tensors.items():
-        message.model_specific_tensors[name].CopyFrom(_tensor(tensor))
-    return message
-
-
-def _tensor(tensor: MediaTensor) -> pb.TensorData:
-    return pb.TensorData(shape=tensor.shape, dtype=tensor.dtype, inline=tensor.data)

@@ -14,11 +14,12 @@ def pieces(inputs: MediaInputs) -> list[Any]:
     return [
         buffer
         for item in inputs.items
-        for buffer in media.nested(pb.GenerateRequest, ("mm_inputs", "items"), _item(item, inputs.token_id))
+        for buffer in media.nested(pb.GenerateRequest, ("mm_inputs", "items"), item_pieces(item, inputs.token_id))
     ]
 
 
-def _item(item: MediaItem, token_id: int) -> list[Any]:
+def item_pieces(item: MediaItem, token_id: int) -> list[Any]:
+    """The buffers of a serialized MultimodalItem. Raises GatewayError (400) for an item without tensors."""
     if item.tensor is None:
         raise unsupported("messages", f"raw {item.modality} input")
     message = pb.MultimodalItem(
