@@ -35,7 +35,6 @@ class Describer:
             "models": worker.models,
             "model_path": info.model_path if info is not None else "",
             "worker_type": worker.role,
-            "role": worker.role,
             "connection_mode": worker.url.partition("://")[0] if "://" in worker.url else "grpc",
             "runtime_type": worker.runtime or "unspecified",
             "labels": worker.labels,

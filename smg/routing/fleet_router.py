@@ -6,6 +6,7 @@ worker has still to compute: they count until it begins to answer.
 """
 
 import random
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -140,16 +141,19 @@ class FleetRouter:
     def patience(self, query: Query) -> float | None:
         """See ``Router.patience``."""
         pools = self._of(query.model)
-        alone, *pair = (self._wait(pool, query) for pool in (pools.regular, pools.prefill, pools.decode))
-        # A pair is as late as the later of the two, and never if one of them is not there at all.
-        together = max((wait for wait in pair if wait is not None), default=None) if None not in pair else None
-        return min((wait for wait in (alone, together) if wait is not None), default=None)
+        waits = [self._wait(pools.regular.workers, query)]
+        for legs in pools.partners():
+            prefill, decode = (self._wait(workers, for_leg(query, "prefill")) for workers in legs)
+            if prefill is not None and decode is not None:
+                # A pair is as late as the later of the two.
+                waits.append(max(prefill, decode))
+        return min((wait for wait in waits if wait is not None), default=None)
 
-    def _wait(self, candidates: Candidates, query: Query) -> float | None:
+    def _wait(self, workers: Sequence[WorkerRecord], query: Query) -> float | None:
         """Seconds until the first breaker among those that are ready and able admits a request; None: there is none."""
         waits = [
             self.breakers.wait(worker)
-            for worker in candidates.workers
+            for worker in workers
             if self._fleet.status(worker) == "ready" and not needs.missing(worker, query.needs)
         ]
         return min(waits, default=None)

@@ -3,7 +3,7 @@
 A pair is one unit of work: it is only looked for when a worker of each kind is ready and both fit (field case PD-01).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -72,6 +72,12 @@ class Pools:
     def look_decode(self, query: Query, prefill: tuple[str, ...]) -> bool:
         """See which decode workers are ready and fit a prefill worker with these facts."""
         return bool(self.decode.everyone) and look(self.decode, for_leg(query, "decode"), self._unfit[prefill])
+
+    def partners(self) -> Iterator[tuple[list[WorkerRecord], list[WorkerRecord]]]:
+        """Prefill workers that are alike, and the decode workers that fit them; ready or not."""
+        for facts, ids in self._groups.items():
+            fitting = [worker for worker in self.decode.workers if worker.id not in self._unfit[facts]]
+            yield [worker for worker in self.prefill.workers if worker.id in ids], fitting
 
     def look_encode(self, query: Query) -> bool:
         """See which encode workers are ready."""

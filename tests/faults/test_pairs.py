@@ -54,7 +54,7 @@ class Fleet:
     def roles(self) -> dict[str, str]:
         """Role by URL of the engines that are ready."""
         workers = self.gateway.get("/workers").json()["workers"]
-        return {each["url"]: each["role"] for each in workers if each["status"] == "ready"}
+        return {each["url"]: each["worker_type"] for each in workers if each["status"] == "ready"}
 
     def idle(self) -> bool:
         counted = self.gateway.metric("smg_requests_inflight") + self.gateway.metric("smg_worker_requests_active")

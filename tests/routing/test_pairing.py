@@ -9,6 +9,7 @@ from smg.config.settings import RoutingSettings, Settings
 from smg.core.errors import GatewayError
 from smg.core.request import Hints
 from smg.engines.table import ADAPTERS, adapter
+from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.roles import role_of
 from smg.pipeline.services import leg_policies
 from smg.routing.fleet_router import FleetRouter, outcome_of
@@ -274,3 +275,36 @@ class TestPoliciesOfTheLegs:
     def test_by_default_prefixes_decide_on_the_prefill_leg_only(self, policy, decode):
         names = leg_policies(Settings(routing=RoutingSettings(policy=policy)))
         assert names == {"prefill": policy, "decode": decode, "encode": "consistent_hashing"}
+
+
+class TestPatience:
+    """A client waits only for a pair that circuit breakers alone hold back."""
+
+    @staticmethod
+    def opened(fleet: FakeFleet, *names: str) -> FleetRouter:
+        settings = RoutingSettings(cb_failure_threshold=1, cb_timeout_duration_secs=5)
+        breakers = CircuitBreakers(fleet.region, settings)
+        for name in names:
+            breakers.leave(fleet.workers[name], 0, "worker_failed")
+        return FleetRouter(fleet, fleet.region, PROCESS, PerModel(Parts(settings, fleet.region)), breakers)
+
+    @pytest.mark.parametrize("held", [("p1",), ("d1",), ("p1", "d1")])
+    def test_for_the_later_one_of_a_pair(self, held):
+        assert 4 < self.opened(fleet_of("p1", "d1"), *held).patience(Query("m")) <= 5
+
+    def test_not_for_a_pair_of_which_one_is_gone(self):
+        fleet = fleet_of("p1", "d1")
+        fleet.set("p1", "not_ready")
+        assert self.opened(fleet).patience(Query("m")) is None
+
+    def test_not_for_two_that_do_not_fit(self):
+        fleet = fleet_of("p1", "d1", p1={"kv_cache_dtype": "fp8"}, d1={"kv_cache_dtype": "bf16"})
+        assert self.opened(fleet).patience(Query("m")) is None
+        assert self.opened(fleet, "p1").patience(Query("m")) is None
+
+    def test_not_for_two_that_lack_what_is_needed(self):
+        assert self.opened(fleet_of("p1", "d1")).patience(Query("m", needs=frozenset({"levitation"}))) is None
+
+    def test_the_sooner_of_a_pair_and_a_regular_one_counts(self):
+        assert self.opened(fleet_of("p1", "d1", "w1"), "p1").patience(Query("m")) == 0.0
+        assert self.opened(fleet_of("p1", "d1", "w1"), "w1").patience(Query("m")) == 0.0
