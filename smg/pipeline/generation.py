@@ -278,8 +278,8 @@ class Generation:
         request, choices = self._request, self._choices
         bound = self._known.reading.output.constraint
         possible = self._services.settings.routing.resume and may_resume(request, bound) and may_follow(error)
-        if self._running.lease.prefill is not None or next(request.media(), None) is not None:
-            # What is cached of a pair's prompt went with the engine that died; of images the tensors are gone.
+        if self._running.lease.prefill is not None:
+            # What is cached of a pair's prompt went with the engine that died.
             possible = False
         if not possible or self._ctx.cancel or any(choice.over for choice in choices):
             return error

@@ -21,10 +21,12 @@ def may_resume(request: GenerationRequest, constraint: Constraint | None) -> boo
     """Whether another engine could continue ``request``.
 
     Not with a constraint, whose state died with the engine; not with several choices, which only one engine can tell
-    apart; not with log probabilities of the prompt, which are due before the first token.
+    apart; not with log probabilities of the prompt, which are due before the first token; not with media, whose tensors
+    nobody keeps that long.
     """
     prompt_scored = request.logprobs is not None and request.logprobs.prompt
-    return request.n == 1 and constraint is None and not prompt_scored and request.limits.max_tokens != 0
+    plain = request.n == 1 and constraint is None and next(request.media(), None) is None
+    return plain and not prompt_scored and request.limits.max_tokens != 0
 
 
 def may_follow(error: GatewayError) -> bool:

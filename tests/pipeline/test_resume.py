@@ -11,10 +11,21 @@ from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Failure, Finish, TextDelta, Usage
-from smg.core.request import Constraint, GenerationRequest, Limits, Logprobs, Message, Sampling, StopRules, Tool
+from smg.core.request import (
+    Constraint,
+    GenerationRequest,
+    Limits,
+    Logprobs,
+    MediaPart,
+    Message,
+    Sampling,
+    StopRules,
+    Tool,
+)
 from smg.core.stream import ByteTemplate, Counter
 from smg.engine_server.mock import tokenizer as mock
 from smg.pipeline.generation import Generation
+from smg.pipeline.resume import may_resume
 from smg.telemetry.families import split_key
 from tests.pipeline.fakes import World, end, text, world
 
@@ -215,6 +226,11 @@ class TestWhatCannotGoOn:
         assert events[-1] == Failure("worker_stream_failed", "the stream broke", 502)
         assert len(place.drivers.opened) == 1
         assert place.idle()
+
+    def test_images_are_not_kept_for_it(self):
+        image = Message("user", [MediaPart("image", url="https://a/b.png")])
+        assert may_resume(GenerationRequest("test", "m", messages=MESSAGES), None)
+        assert not may_resume(GenerationRequest("test", "m", messages=[image]), None)
 
     async def test_neither_what_no_worker_is_to_blame_for(self):
         place = world({"w1": [dying("a", error=BUSY)], "w2": [going_on("b")]})
