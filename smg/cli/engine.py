@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from smg._version import __version__
-from smg.config.settings import Contract, ServerSettings
+from smg.config.groups.fleet import Contract
+from smg.config.settings import ServerSettings
 from smg.engine_server import serve
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from typing import get_args
 
 import pytest
 
+from smg.config.groups.fleet import Contract
 from smg.config.load import SettingsError, load
-from smg.config.settings import Contract
 from smg.engine_server.mock import CONTRACTS
 from smg.engines.table import ADAPTERS
 

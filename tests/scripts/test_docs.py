@@ -19,6 +19,7 @@ OTHER = {
     *("--tokens", "--contract", "--json"),  # smg-engine mock, smg-bench
     *("--enable-output-logprobs",),  # TokenSpeed
     *("--no-deps",),  # pip
+    *("--peer-smg", "--scenarios", "--repeats", "--ours"),  # the comparison lab's compare.py
 }
 
 

@@ -1,0 +1,1 @@
+"""The groups of the settings tree, one file for what belongs together."""

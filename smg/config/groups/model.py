@@ -1,0 +1,135 @@
+"""Models: tokenizers, templates, parsers and media."""
+
+from typing import Annotated, Literal
+
+from smg.config.option import Group, option
+
+
+class ModelSettings(Group, frozen=True):
+    """Tokenizer, chat template and parsers; by default all come from the engine or its model.
+
+    In the file, ``models`` has the same settings for single models, which win over these."""
+
+    model_path: Annotated[
+        str | None,
+        option(
+            "--model-path",
+            "Where the model's tokenizer is, instead of the engine's bundle: a directory or file (docs/tokenizers.md); "
+            "a hub name (org/name) is only used when the engine has no tokenizer.",
+            "--model",
+        ),
+    ] = None
+    tokenizer_path: Annotated[
+        str | None,
+        option(
+            "--tokenizer-path",
+            "Tokenizer directory or file, as for --model-path, which it wins over, or a hub name (org/name, "
+            "org/name@revision), which is downloaded.",
+        ),
+    ] = None
+    disable_tokenizer_autoload: Annotated[
+        bool | None,
+        option(
+            "--disable-tokenizer-autoload",
+            "Fetch no tokenizer when an engine joins; models only have those added through /v1/tokenizers.",
+        ),
+    ] = None
+    chat_template: Annotated[
+        str | None, option("--chat-template", "Jinja chat template file; wins over the model's own.")
+    ] = None
+    reasoning_parser: Annotated[
+        str | None, option("--reasoning-parser", "Reasoning parser of all models; default: by model.")
+    ] = None
+    tool_call_parser: Annotated[
+        str | None, option("--tool-call-parser", "Tool-call parser of all models; default: by model.")
+    ] = None
+    unknown_tool_policy: Annotated[
+        Literal["forward", "drop", "text"] | None,
+        option(
+            "--unknown-tool-policy",
+            "What a call of a tool that was not offered becomes: a call, nothing, or text; default: a call if the "
+            "model marked it as one, else text.",
+        ),
+    ] = None
+
+
+class TokenizerCacheSettings(Group, frozen=True):
+    """What is remembered of encoded prompts. All bounds hold per tokenizer and worker process."""
+
+    enable_l0: Annotated[
+        bool, option("--tokenizer-cache-enable-l0", "Remember the token ids of whole prompts (level 0).")
+    ] = True
+    l0_max_entries: Annotated[
+        int, option("--tokenizer-cache-l0-max-entries", "Prompts remembered at most in level 0.", ge=1)
+    ] = 10_000
+    l0_max_memory: Annotated[int, option("--tokenizer-cache-l0-max-memory", "Bytes of level 0 at most.", ge=1)] = (
+        50 << 20
+    )
+    enable_l1: Annotated[
+        bool,
+        option(
+            "--tokenizer-cache-enable-l1",
+            "Remember the token ids of how prompts begin (level 1), so that a longer conversation encodes only its "
+            "last turn; used only for tokenizers that prove at load time that it changes nothing.",
+        ),
+    ] = True
+    l1_max_memory: Annotated[int, option("--tokenizer-cache-l1-max-memory", "Bytes of level 1 at most.", ge=1)] = (
+        50 << 20
+    )
+
+
+class MediaSettings(Group, frozen=True):
+    """Images that requests carry: where they may come from, how large they may be, and what works on them."""
+
+    allowed_domains: Annotated[
+        tuple[str, ...],
+        option("--allowed-media-domains", "Hosts that images may be fetched from; default: any public one."),
+    ] = ()
+    allowed_networks: Annotated[
+        tuple[str, ...],
+        option(
+            "--allowed-media-networks",
+            "Networks (CIDR) that images may be fetched from although they are private, loopback or otherwise not "
+            "public. Metadata services need an entry of their own.",
+        ),
+    ] = ()
+    allowed_local_path: Annotated[
+        str | None,
+        option("--allowed-local-media-path", "Directory that file:// URLs may read from; default: none."),
+    ] = None
+    fetch_timeout_secs: Annotated[
+        float,
+        option("--media-fetch-timeout-secs", "Time to fetch one image, redirects included; 0: no limit.", ge=0),
+    ] = 10.0
+    fetch_concurrency: Annotated[
+        int, option("--media-fetch-concurrency", "Images of one request that are fetched at a time.", ge=1, le=64)
+    ] = 8
+    max_items: Annotated[
+        int, option("--media-max-items", "Images of one request; a model may take fewer.", ge=1, le=1024)
+    ] = 64
+    image_max_bytes: Annotated[
+        int, option("--image-max-input-bytes", "Bytes of one image as it is sent or fetched.", ge=1)
+    ] = 256 << 20
+    max_pixels: Annotated[int, option("--image-max-pixels", "Pixels of one image.", ge=1, le=357_913_941)] = 178_956_970
+    ignore_orientation: Annotated[
+        bool, option("--image-ignore-orientation", "Take images as they are stored, not as their EXIF data turns them.")
+    ] = False
+    resample: Annotated[
+        Literal["torchvision", "pillow"],
+        option(
+            "--mm-resample",
+            "Whose pixels to match bit for bit: the fast (torchvision) or the slow (pillow) Hugging Face processors.",
+        ),
+    ] = "torchvision"
+    threads: Annotated[
+        int, option("--vision-threads", "Threads per worker process that decode and preprocess images.", ge=1, le=64)
+    ] = 1
+    cache_mb: Annotated[
+        int,
+        option(
+            "--mm-pixel-cache-mb",
+            "Preprocessed images that each worker process remembers, in MiB; 0: none.",
+            ge=0,
+            le=1 << 20,
+        ),
+    ] = 256

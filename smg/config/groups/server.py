@@ -1,0 +1,156 @@
+"""Listening, protection, limits, logs and the embedded engine."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from smg.config.option import Group, option
+
+
+def _state_dir() -> str:
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return str(Path(base) / "smg")
+
+
+class ServerSettings(Group, frozen=True):
+    """Listening, limits and shutdown."""
+
+    host: Annotated[str, option("--host", "Address to listen on.")] = "0.0.0.0"
+    port: Annotated[int, option("--port", "Port to listen on; 0 picks a free one.", ge=0, le=65535)] = 30000
+    workers: Annotated[int, option("--workers", "Number of request worker processes.", ge=1, le=64)] = 1
+    max_payload_size: Annotated[
+        int, option("--max-payload-size", "Largest request body in bytes; a larger one is answered with 413.", ge=1)
+    ] = 512 << 20
+    request_timeout_secs: Annotated[
+        float, option("--request-timeout-secs", "Longest time one request may take, in seconds, stream included.", gt=0)
+    ] = 1800.0
+    shutdown_settle_secs: Annotated[
+        float,
+        option(
+            "--shutdown-settle-secs",
+            "After SIGTERM, seconds to go on accepting while readiness answers 503.",
+            ge=0,
+        ),
+    ] = 5.0
+    shutdown_grace_period_secs: Annotated[
+        float, option("--shutdown-grace-period-secs", "After SIGTERM, seconds running requests may finish in.", ge=0)
+    ] = 180.0
+    sse_keepalive_secs: Annotated[
+        float,
+        option(
+            "--sse-keepalive-secs",
+            "Seconds of silence after which a stream is kept open by a comment, also while it waits for its first "
+            "token; 0: never.",
+            ge=0,
+        ),
+    ] = 15.0
+    request_id_headers: Annotated[
+        tuple[str, ...],
+        option("--request-id-headers", "Headers a client's own request id is taken from, first present wins."),
+    ] = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")
+    tls_cert_path: Annotated[
+        str | None, option("--tls-cert-path", "PEM certificate chain; with --tls-key-path turns TLS on.")
+    ] = None
+    tls_key_path: Annotated[str | None, option("--tls-key-path", "PEM private key of the certificate.")] = None
+    state_dir: Annotated[str, option("--state-dir", "Directory for caches and sockets; made when missing.")] = (
+        msgspec.field(default_factory=_state_dir)
+    )
+
+
+class AdmissionSettings(Group, frozen=True):
+    """How many requests are let in, and how many may wait for it."""
+
+    max_concurrent_requests: Annotated[
+        int,
+        option(
+            "--max-concurrent-requests",
+            "Generations in flight over all worker processes; more have to wait in the queue. -1 or 0: no limit.",
+            ge=-1,
+        ),
+    ] = -1
+    queue_size: Annotated[
+        int,
+        option(
+            "--queue-size",
+            "Generations that wait over all worker processes, first come first served; more are answered with 429. "
+            "0: nobody waits.",
+            ge=0,
+        ),
+    ] = 100
+    queue_timeout_secs: Annotated[
+        float, option("--queue-timeout-secs", "Longest wait in the queue; after it 503 is answered.", gt=0)
+    ] = 60.0
+    rate_limit_tokens_per_second: Annotated[
+        int,
+        option(
+            "--rate-limit-tokens-per-second",
+            "Generations that may start per second over all worker processes, after a burst of as many; more have to "
+            "wait in the queue. Tokens are those of a token bucket, one for a generation. 0: no limit.",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = 0
+
+
+class SecuritySettings(Group, frozen=True):
+    """Keys. A client sends one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'."""
+
+    api_key: Annotated[
+        tuple[str, ...], option("--api-key", "Key for the inference routes; may be given several times.", secret=True)
+    ] = ()
+    admin_key: Annotated[
+        tuple[str, ...],
+        option(
+            "--admin-key",
+            "Key for the admin routes, which without one answer to loopback only; may be given several times.",
+            secret=True,
+        ),
+    ] = ()
+
+
+class TelemetrySettings(Group, frozen=True):
+    """Logs and other things operators look at."""
+
+    log_level: Annotated[
+        Literal["debug", "info", "warn", "error"], option("--log-level", "Least severe level that is logged.")
+    ] = "info"
+    log_json: Annotated[bool, option("--log-json", "Log one JSON object per line.")] = False
+    debug_requests: Annotated[
+        int,
+        option(
+            "--debug-requests",
+            "Generations that each process keeps for GET /debug/requests, prompts and answers included; 0: none.",
+            ge=0,
+            le=10_000,
+        ),
+    ] = 0
+    worker_header: Annotated[
+        bool, option("--worker-header", "Name the engine that served a request in the header x-smg-worker.")
+    ] = False
+    routing_decision_header: Annotated[
+        bool,
+        option(
+            "--routing-decision-header",
+            "Say in the header x-smg-routing-decision which policy chose which engine, why, and how much of the prompt "
+            "it is expected to hold.",
+        ),
+    ] = False
+
+
+class EmbeddedSettings(Group, frozen=True):
+    """The engine the gateway can run itself (llama.cpp on the CPU)."""
+
+    embedded_engine: Annotated[
+        bool, option("--embedded-engine", "Run the embedded engine as a supervised child and route to it.")
+    ] = False
+    embedded_model: Annotated[
+        str | None, option("--embedded-model", "GGUF file of the embedded engine; default: the bundled SmolLM2.")
+    ] = None
+    embedded_port: Annotated[
+        int, option("--embedded-port", "Port of the embedded engine on 127.0.0.1; 0 picks a free one.", ge=0, le=65535)
+    ] = 0
+    embedded_args: Annotated[
+        tuple[str, ...], option("--embedded-args", "Further flags for 'smg-engine llama', as one quoted string.")
+    ] = ()
