@@ -44,7 +44,9 @@ class Pools:
 
     def __init__(self, workers: Sequence[WorkerRecord], region: Region, policy: str = "") -> None:
         def of(role: Role) -> Candidates:
-            return Candidates([worker for worker in workers if worker.role == role], region, policy)
+            # Of a pair each leg has a policy of its own.
+            asked = policy if role == "regular" else ""
+            return Candidates([worker for worker in workers if worker.role == role], region, asked)
 
         self.everyone = tuple(workers)
         self.regular, self.prefill, self.decode, self.encode = of("regular"), of("prefill"), of("decode"), of("encode")

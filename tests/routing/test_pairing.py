@@ -277,6 +277,14 @@ class TestPoliciesOfTheLegs:
         assert names == {"prefill": policy, "decode": decode, "encode": "consistent_hashing"}
 
 
+def test_a_policy_that_a_model_asks_for_leaves_the_legs_theirs():
+    fleet = fleet_of("p1", "d1", p1={"policy": "random"}, d1={"policy": "random"})
+    lease = router_of(fleet, "cache_aware", decode="least_load").select(Query("m"))
+    assert (lease.prefill.policy, lease.policy) == ("cache_aware", "least_load")
+    fleet = fleet_of("w1", w1={"policy": "random"})
+    assert router_of(fleet, "cache_aware").select(Query("m")).policy == "random"
+
+
 class TestPatience:
     """A client waits only for a pair that circuit breakers alone hold back."""
 
