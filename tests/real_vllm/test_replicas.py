@@ -6,13 +6,13 @@ import httpx
 import pytest
 
 from tests.gateway import running, settings
-from tests.real_vllm.test_vllm import LONG, engines, folder, model, name_of  # noqa: F401 - fixtures
+from tests.real_vllm.conftest import LONG, name_of
 
 pytestmark = [pytest.mark.real_vllm, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def gateway(engines, tmp_path_factory):  # noqa: F811
+def gateway(engines, tmp_path_factory):
     flags = ("--worker-urls", *engines, "--policy", "cache_aware", "--worker-header", "--routing-decision-header")
     with running(settings(tmp_path_factory.mktemp("state"), *flags), ready=120) as found:
         end = time.monotonic() + 60

@@ -1,37 +1,14 @@
 """A real vLLM behind the gateway: streams, aborts, cached tokens, two replicas (scripts/test --real-vllm)."""
 
-import os
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 
-from smg.engine_server.llama.engine import default_model
 from tests.gateway import running, settings
-from tests.real_vllm.engines import vllm
-from tests.real_vllm.model import write_model
+from tests.real_vllm.conftest import LONG, name_of
 
 pytestmark = [pytest.mark.real_vllm, pytest.mark.timeout(900)]
-
-MODEL = "smol"
-LONG = " ".join(f"Fact {number}: the sea is wide and old." for number in range(60))
-
-
-@pytest.fixture(scope="module")
-def folder() -> Path:
-    return Path(os.environ["SMG_REAL_VLLM"])
-
-
-@pytest.fixture(scope="module")
-def model(folder):
-    return write_model(default_model(), folder / MODEL)
-
-
-@pytest.fixture(scope="module")
-def engines(folder, model):
-    with vllm(folder, model, "first") as first, vllm(folder, model, "second") as second:
-        yield first, second
 
 
 @pytest.fixture(scope="module", params=["grpcio", "native"])
@@ -41,10 +18,6 @@ def gateway(request, engines, tmp_path_factory):
     )
     with running(configured, ready=120) as found:
         yield found
-
-
-def name_of(gateway) -> str:
-    return str(gateway.get("/v1/models").json()["data"][0]["id"])
 
 
 def ask(gateway, text: str, **extra: object):
