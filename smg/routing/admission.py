@@ -163,12 +163,16 @@ class Admission:
 
     async def _wait(self) -> None:
         start = clock.monotonic()
+        waited = True
         try:
             await self._line.wait()
         except GatewayError as error:
+            # Who is turned away from a full line has not waited; who came a moment too late must not look as if it had.
+            waited = error.code != "queue_full"
             raise self._refused(error) from None
         finally:
-            self._metrics.admission_wait_seconds.observe(clock.monotonic() - start)
+            if waited:
+                self._metrics.admission_wait_seconds.observe(clock.monotonic() - start)
 
     def _over_limit(self) -> GatewayError:
         if self._places.free():

@@ -251,6 +251,17 @@ class TestTheLine:
         await admitted(task)
         assert sum(place.metric("admission_wait_seconds_bucket").values()) == 1
 
+    async def test_who_finds_the_line_full_has_not_waited(self):
+        place = gateway(1, queue=1)
+        (admission,) = place.processes
+        await admission.acquire(RequestContext("a"))
+        task = asking(admission)
+        await turn()
+        with pytest.raises(GatewayError, match="too many requests are waiting"):
+            await admission.acquire(RequestContext("c"))
+        assert place.metric("admission_wait_seconds_bucket") == {}
+        task.cancel()
+
 
 class Clock:
     """The monotonic clock, moved by hand."""
