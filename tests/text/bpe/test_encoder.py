@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from smg.text.bpe import FastEncoder, NotByteBpe
+from smg.text.bpe import FastEncoder, NotByteBpe, prove
 from smg.text.bpe.description import SPLITS
 from smg.text.bpe.probes import PROBES
 from tests.text.makers import byte_level_json, metaspace_json
@@ -72,7 +72,7 @@ def test_ids_are_the_librarys(tokenizer, text):
 
 def fast_of(tokenizer: Tokenizer, known: dict[int, FastEncoder] = {}) -> FastEncoder:  # noqa: B006
     if id(tokenizer) not in known:
-        known[id(tokenizer)] = FastEncoder(tokenizer, library(tokenizer))
+        known[id(tokenizer)] = prove(tokenizer, library(tokenizer))
     return known[id(tokenizer)]
 
 
@@ -84,7 +84,7 @@ def test_a_long_text_with_characters_to_check_goes_to_the_library():
 
 def test_gpt2_without_expressions_of_its_own():
     tokenizer = Tokenizer.from_str(byte_level_json())
-    fast = FastEncoder(tokenizer, library(tokenizer))
+    fast = prove(tokenizer, library(tokenizer))
     assert fast.encode("hello <|im_start|>world<tool_call>") == library(tokenizer)("hello <|im_start|>world<tool_call>")
 
 
@@ -95,7 +95,7 @@ def test_a_silent_token_leaves_no_id():
     def without(text):
         return [token for token in library(tokenizer)(text) if token != silent]
 
-    fast = FastEncoder(tokenizer, without, silent)
+    fast = prove(tokenizer, without, silent)
     assert fast.encode("hello<tool_call> world") == without("hello<tool_call> world")
     assert silent not in fast.encode("hello<tool_call> world")
 
@@ -127,7 +127,7 @@ def test_a_silent_token_leaves_no_id():
 )
 def test_what_the_encoder_does_not_do_is_refused(tokenizer, why):
     with pytest.raises(NotByteBpe, match=why):
-        FastEncoder(tokenizer, library(tokenizer))
+        prove(tokenizer, library(tokenizer))
 
 
 @pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip", "normalized"])
@@ -135,7 +135,7 @@ def test_added_tokens_that_look_beside_them_are_refused(flag):
     tokenizer = Tokenizer.from_str(byte_level_json())
     tokenizer.add_tokens([AddedToken("<picky>", **{"normalized": False, flag: True})])
     with pytest.raises(NotByteBpe, match="<picky>"):
-        FastEncoder(tokenizer, library(tokenizer))
+        prove(tokenizer, library(tokenizer))
 
 
 def test_an_unknown_expression_is_refused():
@@ -143,18 +143,18 @@ def test_an_unknown_expression_is_refused():
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer = changed(pre_tokenizer={"type": "Sequence", "pretokenizers": [words, level]})
     with pytest.raises(NotByteBpe, match="unknown expression"):
-        FastEncoder(tokenizer, library(tokenizer))
+        prove(tokenizer, library(tokenizer))
 
 
 def test_an_encoder_that_differs_is_not_used():
     tokenizer = Tokenizer.from_str(byte_level_json())
     with pytest.raises(NotByteBpe, match="ids differ"):
-        FastEncoder(tokenizer, lambda text: [*library(tokenizer)(text), 1])
+        prove(tokenizer, lambda text: [*library(tokenizer)(text), 1])
 
 
 def test_unpaired_surrogates_are_for_the_library():
     tokenizer = Tokenizer.from_str(byte_level_json())
-    fast = FastEncoder(tokenizer, library(tokenizer))
+    fast = prove(tokenizer, library(tokenizer))
     for encode in (fast.encode, library(tokenizer)):
         with pytest.raises((UnicodeEncodeError, TypeError, ValueError)):
             encode("\ud800")
@@ -179,6 +179,6 @@ def test_digits_cut_out_one_by_one():
             ],
         }
     )
-    fast = FastEncoder(tokenizer, library(tokenizer))
+    fast = prove(tokenizer, library(tokenizer))
     for text in ("1 a  12 b", "x 1\n\n 2", "hello  3"):
         assert fast.encode(text) == library(tokenizer)(text)
