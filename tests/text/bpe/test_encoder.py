@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from smg.text.bpe import FastEncoder, NotByteBpe, prove
+from smg.text.bpe.classes import classes
 from smg.text.bpe.description import SPLITS
 from smg.text.bpe.probes import PROBES
 from tests.text.makers import byte_level_json, metaspace_json
@@ -76,10 +77,73 @@ def fast_of(tokenizer: Tokenizer, known: dict[int, FastEncoder] = {}) -> FastEnc
     return known[id(tokenizer)]
 
 
-def test_a_long_text_with_characters_to_check_goes_to_the_library():
+def alone(tokenizer: Tokenizer) -> FastEncoder:
+    """The encoder of ``tokenizer`` with nobody to hand anything over to."""
+
+    def refuse(text: str, why: str) -> list[int]:
+        raise AssertionError(f"handed over, because of {why}: {text[:40]!r}")
+
+    fast = fast_of(tokenizer)
+    return FastEncoder(fast.native, fast.added, fast.normalised, refuse)
+
+
+COMBINING = "ab 1\n'e\u0301\u0327\u0338\u0344\u1100\u1161\u11a8가\u212b\u1e9b\u0958\u017f<>=日"
+tangled = st.lists(
+    st.text(st.sampled_from(COMBINING), max_size=20) | st.sampled_from([*SPECIALS, *PROBES]), max_size=6
+).map("".join)
+
+
+@pytest.mark.parametrize("tokenizer", PAIRS)
+@given(text=tangled)
+def test_texts_in_no_normal_form_are_encoded_natively(tokenizer, text):
+    text = text.replace("'\u017f", "\u017f")
+    assert alone(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+@pytest.mark.parametrize("tokenizer", PAIRS)
+def test_what_combines_with_the_end_of_an_added_token_stays_apart(tokenizer):
+    for text in ("<|im_end|>\u0338", "a<|im|>\u0301b<think>\u0338=\u0338", "<\u0338|im_end|>"):
+        assert alone(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+def test_long_texts_in_no_normal_form():
     tokenizer = trained(next(iter(SPLITS)), nfc=True)
-    text = "e\u0301 and more " * 10_000
-    assert fast_of(tokenizer).encode(text) == library(tokenizer)(text)
+    text = "e\u0301 and <|im_end|> \u1100\u1161 more " * 10_000
+    assert alone(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+# Alone and among others: what each character of a newer Unicode version is, is asked of the library, not of Python.
+RECENT = [chr(code) for code in range(0x110000) if classes()[code] & 0x40]
+
+
+@pytest.mark.parametrize("tokenizer", [pair for pair in PAIRS if pair.id.endswith("raw")])
+def test_new_characters_need_no_library_where_nothing_is_normalised(tokenizer):
+    assert len(RECENT) > 100
+    for start in range(0, len(RECENT), 50):
+        some = RECENT[start : start + 50]
+        for text in ("".join(some), " ".join(some), "a".join(some), " 1".join(some)):
+            assert alone(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+def handed_over(tokenizer: Tokenizer, text: str) -> str:
+    """Why ``text`` is handed over."""
+    reasons: list[str] = []
+    fast = fast_of(tokenizer)
+
+    def note(text: str, why: str) -> list[int]:
+        reasons.append(why)
+        return library(tokenizer)(text)
+
+    assert FastEncoder(fast.native, fast.added, fast.normalised, note).encode(text) == library(tokenizer)(text)
+    return "".join(reasons)
+
+
+def test_what_is_handed_over_says_why():
+    tokenizer = trained(list(SPLITS)[1], nfc=True)
+    assert "long s" in handed_over(tokenizer, "it'\u017f and it's")
+    assert "normal form" in handed_over(tokenizer, f"new {RECENT[0]}")
+    assert "long run" in handed_over(tokenizer, "a" + "\u0301\u0327" * 3000)
+    assert not handed_over(tokenizer, "Stra\u017fe e\u0301")
 
 
 def test_gpt2_without_expressions_of_its_own():
@@ -152,11 +216,10 @@ def test_an_encoder_that_differs_is_not_used():
         prove(tokenizer, lambda text: [*library(tokenizer)(text), 1])
 
 
-def test_unpaired_surrogates_are_for_the_library():
+def test_unpaired_surrogates_are_refused_as_by_the_library():
     tokenizer = Tokenizer.from_str(byte_level_json())
-    fast = prove(tokenizer, library(tokenizer))
-    for encode in (fast.encode, library(tokenizer)):
-        with pytest.raises((UnicodeEncodeError, TypeError, ValueError)):
+    for encode in (alone(tokenizer).encode, library(tokenizer)):
+        with pytest.raises((UnicodeEncodeError, TypeError)):
             encode("\ud800")
 
 
