@@ -6,6 +6,7 @@ ids is used up, all of it is forgotten at once. A workspace belongs to one encod
 were encodings side by side.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -163,6 +164,8 @@ cdef class Workspace:
         free(self.work.out)
 
 
+# No cycle of references leads through it, and the collector would tear the buffer off it while its owner is in use.
+@cython.no_gc
 cdef class ByteBpe:
     """See the stub."""
 

@@ -10,6 +10,7 @@ A hash table with open addressing, at most half full. Layout, numbers in native 
         uint8    texts
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
@@ -85,6 +86,8 @@ cdef bytes pack_words(dict ids):
     return out
 
 
+# No cycle of references leads through it, and the collector would tear the buffer off it while its owner is in use.
+@cython.no_gc
 cdef class WordTable:
     """See the stub."""
 

@@ -48,6 +48,10 @@ class LazyLibrary:
                     self._library = self._load(why)
         return self._library
 
+    def encode(self, text: str, why: str) -> list[int]:
+        """What the native encoder hands over. Raises as ``get``, and what the library raises."""
+        return self.get(why).encode(text)
+
     def _load(self, why: str) -> Library:
         log.info("loading the tokenizers library", extra={"directory": str(self._directory), "reason": why})
         if digest(self._directory) != self._sources:

@@ -83,12 +83,9 @@ class MappedVocabulary:
         self._lazy = LazyLibrary(directory, head.sources)
         silent = [] if head.facts.joiner is None else [(JOINER, -1)]
         try:
-            self.fast = FastEncoder(tables.encoder, [*head.added, *silent], head.normalised, self._hand_over)
+            self.fast = FastEncoder(tables.encoder, [*head.added, *silent], head.normalised, self._lazy.encode)
         except NotByteBpe as error:
             raise TokenizerError(f"the prepared tokenizer is damaged: {error}") from None
-
-    def _hand_over(self, text: str, why: str) -> list[int]:
-        return self._lazy.get(why).encode(text)
 
     def token_id(self, text: str) -> int | None:
         """See ``Vocabulary``."""
