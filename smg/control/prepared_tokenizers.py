@@ -13,12 +13,16 @@ from pathlib import Path
 
 import msgspec
 
+from smg.fleet.tokenizer_files import weight
 from smg.text.config_files import TokenizerError
 from smg.text.mapped.folder import Folder
 from smg.text.mapped.outcome import Outcome
+from smg.text.tokenizer import Tokenizer
 
 log = logging.getLogger("smg.control")
 
+# Files of fewer bytes are loaded in some milliseconds: a process would cost more than it saves.
+SMALL_BYTES = 128 << 10
 # Processes at once; each takes some hundred megabytes.
 MOST_AT_ONCE = 2
 MAKE_SECS = 300.0
@@ -45,11 +49,13 @@ class PreparedTokenizers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def prepare(self, directory: Path, key: str) -> int:
-        """Return the size of the vocabulary when the file is there, or cannot be.
+        """Return the size of the vocabulary when the file is there, cannot be, or need not be.
 
         Raises:
             TokenizerError: the tokenizer cannot be loaded, or the process that tried has died or took too long.
         """
+        if await asyncio.to_thread(weight, directory) < SMALL_BYTES:
+            return await asyncio.to_thread(lambda: Tokenizer(directory).size)
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.get_running_loop().create_task(self._prepare(directory, key))
@@ -59,7 +65,8 @@ class PreparedTokenizers:
     async def attempt(self, directory: Path, key: str) -> None:
         """As ``prepare``, for models that are served all the same when it fails."""
         try:
-            await self.prepare(directory, key)
+            if await asyncio.to_thread(weight, directory) >= SMALL_BYTES:
+                await self.prepare(directory, key)
         except (TokenizerError, OSError) as error:
             log.warning("a tokenizer could not be prepared", extra={"key": key, "error": str(error)})
 

@@ -71,12 +71,21 @@ def loadable_file(path: Path) -> Path:
 def digest(directory: Path) -> str:
     """SHA-256 over names and contents of the directory's tokenizer files, in hex. Blocking."""
     whole = hashlib.sha256()
-    names = sorted({path.name for pattern in _RELEVANT for path in directory.glob(pattern) if path.is_file()})
-    for name in names:
-        with (directory / name).open("rb") as file:
+    for path in _relevant(directory):
+        with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256")
-        whole.update(name.encode() + b"\0" + content.digest())
+        whole.update(path.name.encode() + b"\0" + content.digest())
     return whole.hexdigest()
+
+
+def weight(directory: Path) -> int:
+    """Bytes of the directory's tokenizer files. Blocking."""
+    return sum(path.stat().st_size for path in _relevant(directory))
+
+
+def _relevant(directory: Path) -> list[Path]:
+    names = sorted({path.name for pattern in _RELEVANT for path in directory.glob(pattern) if path.is_file()})
+    return [directory / name for name in names]
 
 
 def _class(directory: Path) -> str:

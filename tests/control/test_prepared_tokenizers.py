@@ -41,7 +41,9 @@ def waiting(tmp_path):
 
 
 @pytest.fixture
-async def place(tmp_path):
+async def place(tmp_path, monkeypatch):
+    """The files of tokenizers, small ones too."""
+    monkeypatch.setattr(prepared_tokenizers, "SMALL_BYTES", 0)
     place = PreparedTokenizers(Folder(tmp_path / "prepared"))
     place.folder = place._folder
     place.start()
@@ -92,6 +94,15 @@ async def test_once_per_key_however_many_ask(place, model, monkeypatch):
     await place.attempt(model, "d1" * 32)
     assert len(runs) == 2
     assert len(files(place)) == 2
+
+
+async def test_small_ones_are_loaded_as_they_are(place, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepared_tokenizers, "SMALL_BYTES", 1 << 20)
+    assert await place.prepare(model, KEY) == Tokenizer(model).size
+    await place.attempt(model, KEY)
+    assert files(place) == []
+    with pytest.raises(TokenizerError, match="no tokenizer"):
+        await place.prepare(tmp_path, KEY)
 
 
 async def test_a_damaged_file_is_made_again(place, model):
