@@ -1,9 +1,10 @@
 """Layout of the byte-level BPE encoder: its tables, read by all threads, and what one encoding works with."""
 
+from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from smg._native.bpe_merge cimport Merges, Room
-from smg._native.word_split cimport Splitter
+from smg._native.bpe_merge cimport Room
+from smg._native.bpe_tables cimport Tables
 
 
 cdef struct Known:
@@ -13,22 +14,6 @@ cdef struct Known:
     uint32_t ids_at
     uint16_t size
     uint16_t count
-
-
-cdef struct Whole:
-    # A word of the vocabulary, taken as it is where the model says so. size 0: an empty place.
-    uint64_t hash
-    uint32_t text_at
-    uint32_t size
-    int32_t id
-
-
-cdef struct Tables:
-    Merges merges
-    Whole *whole
-    uint64_t whole_mask
-    uint8_t *texts
-    Splitter splitter
 
 
 cdef struct Work:
@@ -51,6 +36,6 @@ cdef class Workspace:
 
 cdef class ByteBpe:
     cdef Tables tables
-    cdef bytes classes
+    cdef Py_buffer view
+    cdef bint held
     cdef list idle
-    cdef _take_words(self, dict words)

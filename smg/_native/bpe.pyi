@@ -3,21 +3,14 @@
 class ByteBpe:
     """Encodes texts with one vocabulary; may be used from several threads at once, each with a memory of words.
 
-    ``bytes_to_ids`` are the ids of the 256 single bytes. ``merges`` are native int32 triples (left id, right id, id of
-    both) in the order of their ranks. ``words``, if given, maps words to ids that are taken without merging.
-    ``classes``, ``kind`` and ``digits`` are those of ``word_split.words``. Raises ValueError for tables of the wrong
-    size.
+    ``buffer`` holds the tables that ``bpe_tables.pack`` lays out; it is kept and read in place. Raises ValueError when
+    it does not hold sound ones.
     """
 
-    def __init__(
-        self,
-        bytes_to_ids: list[int],
-        merges: bytes,
-        words: dict[bytes, int] | None,
-        classes: bytes,
-        kind: int,
-        digits: int,
-    ) -> None: ...
+    def __init__(self, buffer: bytes | bytearray | memoryview) -> None: ...
+    def tobytes(self) -> bytes:
+        """Copy of the tables in their layout, to be written to a file."""
+
     def flags(self, data: bytes) -> int:
         """Return the flags (CharFlag) of all characters of valid UTF-8 together."""
 

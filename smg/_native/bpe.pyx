@@ -6,23 +6,19 @@ ids is used up, all of it is forgotten at once. A workspace belongs to one encod
 were encodings side by side.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_FromLong
 from cpython.ref cimport Py_INCREF
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from smg._native.bpe_merge cimport (
-    LONG,
-    free_merges,
-    free_room,
-    make_merges,
-    merge_long,
-    merge_short,
-    mix,
-)
+from smg._native.bpe_merge cimport LONG, free_room, merge_long, merge_short
+from smg._native.bpe_tables cimport open_tables
 from smg._native.word_split cimport next_word, survey
+from smg._native.word_table cimport find_word, hash_bytes
 
 cdef enum:
     SLOTS = 1 << 16
@@ -34,18 +30,6 @@ cdef enum:
     KEPT = 128
     # A long text's room is given back.
     OUT_KEPT = 1 << 16
-
-cdef inline uint64_t _hash(const uint8_t *data, int64_t size) noexcept nogil:
-    cdef uint64_t value = <uint64_t>size, word
-    while size >= 8:
-        memcpy(&word, data, 8)
-        value = (value ^ word) * <uint64_t>0x9E3779B97F4A7C15
-        value ^= value >> 29
-        data += 8
-        size -= 8
-    word = 0
-    memcpy(&word, data, size)
-    return mix(value ^ word)
 
 
 cdef int _reserve(Work *work, int64_t more) noexcept nogil:
@@ -61,18 +45,6 @@ cdef int _reserve(Work *work, int64_t more) noexcept nogil:
     work.out = grown
     work.out_room = wanted
     return 0
-
-
-cdef inline int32_t _whole(const Tables *tables, uint64_t hash, const uint8_t *data, int64_t size) noexcept nogil:
-    """Return the id of a word that is a token by itself, -1 for others."""
-    cdef uint64_t at = hash & tables.whole_mask
-    cdef const Whole *place = &tables.whole[at]
-    while place.size:
-        if place.hash == hash and place.size == size and not memcmp(tables.texts + place.text_at, data, size):
-            return place.id
-        at = (at + 1) & tables.whole_mask
-        place = &tables.whole[at]
-    return -1
 
 
 cdef inline Known *_find(Work *work, uint64_t hash, const uint8_t *data, int64_t size, bint *found) noexcept nogil:
@@ -112,7 +84,7 @@ cdef void _remember(
 cdef int64_t _unseen(
     const Tables *tables, const uint8_t *data, int64_t size, int32_t *out, uint64_t hash, Work *work
 ) noexcept nogil:
-    cdef int32_t token = _whole(tables, hash, data, size) if tables.whole != NULL else -1
+    cdef int32_t token = find_word(&tables.whole, hash, data, <uint64_t>size) if tables.whole.entries != NULL else -1
     if token >= 0:
         out[0] = token
         return 1
@@ -131,7 +103,7 @@ cdef int _word(const Tables *tables, const uint8_t *data, int64_t size, Work *wo
     if _reserve(work, size) < 0:
         return -1
     out = work.out + work.count
-    hash = _hash(data, size)
+    hash = hash_bytes(data, <uint64_t>size)
     if size <= KEPT:
         place = _find(work, hash, data, size, &found)
         if found:
@@ -192,58 +164,28 @@ cdef class Workspace:
         free(self.work.out)
 
 
-cdef uint64_t _places(Py_ssize_t count):
-    """Return the number of places of a table for ``count`` entries that is at most half full."""
-    cdef uint64_t places = 16
-    while places < 2 * <uint64_t>count:
-        places *= 2
-    return places
-
-
+# No cycle of references leads through it, and the collector would tear the buffer off it while its owner is in use.
+@cython.no_gc
 cdef class ByteBpe:
     """See the stub."""
 
-    def __cinit__(self, bytes_to_ids, bytes merges not None, dict words, bytes classes not None, int kind, int digits):
-        cdef int number
-        if len(bytes_to_ids) != 256 or PyBytes_GET_SIZE(merges) % 12 or PyBytes_GET_SIZE(classes) != 0x110000:
-            raise ValueError("tables of the wrong size")
-        for number in range(256):
-            self.tables.merges.bytes_to_ids[number] = bytes_to_ids[number]
-        self.classes = classes
-        self.tables.splitter.classes = <const uint8_t *>PyBytes_AS_STRING(classes)
-        self.tables.splitter.kind = kind
-        self.tables.splitter.digits = digits
+    def __cinit__(self, buffer):
+        cdef int failed
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.held = True
         self.idle = []
-        if make_merges(&self.tables.merges, <const int32_t *>PyBytes_AS_STRING(merges), PyBytes_GET_SIZE(merges) // 12) < 0:
-            raise MemoryError
-        if words is not None:
-            self._take_words(words)
+        with nogil:
+            failed = open_tables(&self.tables, <const uint8_t *>self.view.buf, <uint64_t>self.view.len)
+        if failed:
+            raise ValueError("not the tables of a byte-level BPE, or damaged ones")
 
     def __dealloc__(self):
-        free_merges(&self.tables.merges)
-        free(self.tables.whole)
-        free(self.tables.texts)
+        if self.held:
+            PyBuffer_Release(&self.view)
 
-    cdef _take_words(self, dict words):
-        cdef uint64_t places = _places(len(words)), at, hash
-        cdef bytes text
-        cdef int64_t used = 0
-        self.tables.whole = <Whole *>calloc(places, sizeof(Whole))
-        self.tables.texts = <uint8_t *>malloc(sum(map(len, words)) + 1)
-        if self.tables.whole == NULL or self.tables.texts == NULL:
-            raise MemoryError
-        self.tables.whole_mask = places - 1
-        for text, token in words.items():
-            size = PyBytes_GET_SIZE(text)
-            if not size:
-                continue
-            hash = _hash(<const uint8_t *>PyBytes_AS_STRING(text), size)
-            at = hash & self.tables.whole_mask
-            while self.tables.whole[at].size:
-                at = (at + 1) & self.tables.whole_mask
-            memcpy(self.tables.texts + used, PyBytes_AS_STRING(text), size)
-            self.tables.whole[at] = Whole(hash=hash, text_at=<uint32_t>used, size=<uint32_t>size, id=token)
-            used += size
+    def tobytes(self):
+        """See the stub."""
+        return PyBytes_FromStringAndSize(<const char *>self.view.buf, self.view.len)
 
     def flags(self, bytes data not None):
         """See the stub."""

@@ -6,18 +6,21 @@ cdef enum:
     # Longest word, in bytes, that is merged without a heap.
     LONG = 64
 
+cdef uint64_t NO_PAIR
+
 
 cdef struct Pair:
-    # Both symbols, the left one in the high half; all ones in an empty place.
+    # Both symbols, the left one in the high half; NO_PAIR in an empty place.
     uint64_t symbols
     int32_t rank
     int32_t merged
 
 
 cdef struct Merges:
-    Pair *pairs
+    const Pair *pairs
     uint64_t mask
-    int32_t[256] bytes_to_ids
+    # [256]
+    const int32_t *bytes_to_ids
 
 
 cdef struct Room:
@@ -34,8 +37,7 @@ cdef inline uint64_t mix(uint64_t value) noexcept nogil:
     return value
 
 
-cdef int make_merges(Merges *merges, const int32_t *triples, int64_t count) noexcept nogil
-cdef void free_merges(Merges *merges) noexcept nogil
+cdef void fill_pairs(Pair *pairs, uint64_t places, const int32_t *triples, int64_t count) noexcept nogil
 cdef void free_room(Room *room) noexcept nogil
 cdef int64_t merge_short(const Merges *merges, const uint8_t *data, int64_t size, int32_t *symbols) noexcept nogil
 cdef int64_t merge_long(

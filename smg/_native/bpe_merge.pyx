@@ -4,7 +4,7 @@ This is the rule of the tokenizers library. Short words are searched from end to
 on a heap keeps a long run of one character from taking quadratic time.
 """
 
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 
 cdef enum:
     NO_RANK = 0x7FFFFFFF
@@ -158,32 +158,19 @@ cdef int64_t merge_long(
     return kept
 
 
-cdef int make_merges(Merges *merges, const int32_t *triples, int64_t count) noexcept nogil:
-    """Fill the table from (left, right, both) in the order of ranks; -1 when there is no memory."""
-    cdef uint64_t places = 16, symbols, at
+cdef void fill_pairs(Pair *pairs, uint64_t places, const int32_t *triples, int64_t count) noexcept nogil:
+    """Fill a table of ``places``, at least twice ``count``, from (left, right, both) in the order of ranks."""
+    cdef uint64_t symbols, at
     cdef int64_t rank
-    while places < 2 * <uint64_t>count:
-        places *= 2
-    merges.pairs = <Pair *>malloc(places * sizeof(Pair))
-    if merges.pairs == NULL:
-        return -1
-    merges.mask = places - 1
     for at in range(places):
-        merges.pairs[at].symbols = NO_PAIR
+        pairs[at] = Pair(symbols=NO_PAIR, rank=0, merged=0)
     for rank in range(count):
         symbols = <uint64_t><uint32_t>triples[3 * rank] << 32 | <uint32_t>triples[3 * rank + 1]
-        at = mix(symbols) & merges.mask
-        while merges.pairs[at].symbols != NO_PAIR and merges.pairs[at].symbols != symbols:
-            at = (at + 1) & merges.mask
+        at = mix(symbols) & (places - 1)
+        while pairs[at].symbols != NO_PAIR and pairs[at].symbols != symbols:
+            at = (at + 1) & (places - 1)
         # Of two equal pairs the library keeps the last.
-        merges.pairs[at].symbols = symbols
-        merges.pairs[at].rank = <int32_t>rank
-        merges.pairs[at].merged = triples[3 * rank + 2]
-    return 0
-
-
-cdef void free_merges(Merges *merges) noexcept nogil:
-    free(merges.pairs)
+        pairs[at] = Pair(symbols=symbols, rank=<int32_t>rank, merged=triples[3 * rank + 2])
 
 
 cdef void free_room(Room *room) noexcept nogil:

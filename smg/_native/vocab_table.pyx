@@ -17,6 +17,7 @@ import struct
 from array import array
 from weakref import WeakKeyDictionary
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uintptr_t
@@ -58,6 +59,8 @@ cdef int32_t _id(long long token) noexcept:
     return <int32_t>token if 0 <= token < 2**31 else -1
 
 
+# No cycle of references leads through it, and the collector would tear the buffer off it while its owner is in use.
+@cython.no_gc
 cdef class VocabTable:
     """Id to bytes of one tokenizer, from the layout above; also a ``core.stream.Decoder``.
 

@@ -13,6 +13,7 @@ from smg._native import region as table
 from smg.config.settings import Settings
 from smg.control.describe import Describer
 from smg.control.kv_events import KvSubscriptions
+from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
 from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo
@@ -27,6 +28,7 @@ from smg.fleet.registry import Registry
 from smg.fleet.sources import ApiSource, WorkerSource, WorkerSpec
 from smg.fleet.tokenizers import Tokenizers
 from smg.telemetry.metrics import Metrics
+from smg.text.mapped.folder import folder_of
 
 log = logging.getLogger("smg.control")
 
@@ -64,12 +66,15 @@ class FleetControl:
         self._thresholds = Thresholds.of(settings.fleet)
         self._probes = asyncio.Semaphore(_MAX_PROBES)
         cache = Path(settings.server.state_dir).expanduser() / "tokenizers"
-        self.added_tokenizers = TokenizerJobs(self.registry, self._want_tokenizer, cache)
-        self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache, settings.models)
+        self._prepared = PreparedTokenizers(folder_of(settings.server.state_dir))
+        self.added_tokenizers = TokenizerJobs(self.registry, self._want_tokenizer, cache, self._prepared.prepare)
+        attempt = self._prepared.attempt
+        self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache, settings.models, attempt)
 
     def start(self) -> None:
         """Start all tasks on the running loop."""
         self.registry.publish()
+        self._prepared.start()
         self.added_tokenizers.start()
         self._spawn(self._publish_changes())
         self._spawn(self._look_at_failures())
@@ -90,6 +95,7 @@ class FleetControl:
         await asyncio.gather(*running, return_exceptions=True)
         await self.added_tokenizers.close()
         await self._tokenizers.close()
+        await self._prepared.close()
         await asyncio.gather(*(monitor.close() for monitor in self._monitors.values()), return_exceptions=True)
         if self.registry.dirty.is_set():
             self.registry.publish()

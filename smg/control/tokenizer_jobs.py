@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from smg.core import clock, ids
 from smg.core.errors import GatewayError, bad_request
 from smg.fleet.records import ModelRecord, TokenizerRecord
 from smg.fleet.registry import Registry
-from smg.fleet.tokenizer_source import Tokenizer, TokenizerError, at_path
-from smg.text import tokenizer as text
+from smg.fleet.tokenizer_source import TokenizerError, at_path
+from smg.text import config_files as text
 from smg.text.template_source import find_template
 
 log = logging.getLogger("smg.control")
@@ -35,9 +35,20 @@ _NAMESPACE = uuid.UUID("6f4c1f0e-5f0a-5b0e-9d4e-6d0c3c0f7a11")
 
 
 class TokenizerJobs:
-    """Keeps ``registry``'s added tokenizers; ``want`` is told the models whose tokenizer should be looked for again."""
+    """Keeps ``registry``'s added tokenizers; ``want`` is told the models whose tokenizer should be looked for again.
 
-    def __init__(self, registry: Registry, want: Callable[[str], None], cache: Path) -> None:
+    ``prepare`` (directory, key) loads a tokenizer to see that it is sound and returns the size of its vocabulary; it
+    raises TokenizerError (``smg.text``).
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        want: Callable[[str], None],
+        cache: Path,
+        prepare: Callable[[Path, str], Awaitable[int]],
+    ) -> None:
+        self._prepare = prepare
         self._registry = registry
         self._want = want
         self._cache = cache
@@ -134,7 +145,9 @@ class TokenizerJobs:
             self._tell(record, status="processing")
             try:
                 async with asyncio.timeout(LOAD_SECS):
-                    found, size = await asyncio.to_thread(_try, record, self._cache)
+                    found = await asyncio.to_thread(at_path, "source", record.source, self._cache)
+                    size = await self._prepare(found.directory, found.key)
+                    await asyncio.to_thread(_find_template, found.directory, record.chat_template)
             except TimeoutError:
                 self._fail(record, f"it took longer than {LOAD_SECS:g} seconds")
             except (TokenizerError, text.TokenizerError) as error:
@@ -171,12 +184,9 @@ class TokenizerJobs:
                 self._registry.drop_tokenizer(record.id)
 
 
-def _try(record: TokenizerRecord, cache: Path) -> tuple[Tokenizer, int]:
-    """Find the files, load them once to see that they are sound, and return them with the size of the vocabulary."""
-    found = at_path("source", record.source, cache)
-    loaded = text.Tokenizer(found.directory)
-    find_template(loaded.directory, loaded.config, record.chat_template or None)
-    return found, loaded.size
+def _find_template(directory: Path, chat_template: str) -> None:
+    """See that there is a template where one is named."""
+    find_template(directory, text.read_json(directory / "tokenizer_config.json"), chat_template or None)
 
 
 def _of_model(model: ModelRecord) -> dict[str, Any]:

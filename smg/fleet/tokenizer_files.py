@@ -1,5 +1,6 @@
 """Which files make a tokenizer, and which of them is loaded (spec text-pipeline 1.1; readers: ``smg.text.formats``)."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -8,6 +9,22 @@ _FILES = ("tokenizer.json", "tekken.json", "tiktoken.model", "*.tiktoken", "toke
 
 # Classes whose vocab.json and merges.txt are understood.
 QWEN2 = frozenset({"Qwen2Tokenizer", "Qwen2TokenizerFast"})
+
+# What a tokenizer may be made of, and what shapes its use (names as in the bundle; spec engine-contract 2.10).
+_RELEVANT = (
+    "tokenizer.json",
+    "tekken.json",
+    "vocab.json",
+    "*.model",
+    "*.model.v*",
+    "*.tiktoken",
+    "*config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "merges.txt",
+    "chat_template*",
+    "*.jinja",
+)
 
 
 class UnknownFormat(Exception):
@@ -49,6 +66,26 @@ def loadable_file(path: Path) -> Path:
     if chosen != path:
         raise UnknownFormat(f"{path}: {chosen.name} beside it would be loaded; give {path.name} its own directory")
     return path
+
+
+def digest(directory: Path) -> str:
+    """SHA-256 over names and contents of the directory's tokenizer files, in hex. Blocking."""
+    whole = hashlib.sha256()
+    for path in _relevant(directory):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256")
+        whole.update(path.name.encode() + b"\0" + content.digest())
+    return whole.hexdigest()
+
+
+def weight(directory: Path) -> int:
+    """Bytes of the directory's tokenizer files. Blocking."""
+    return sum(path.stat().st_size for path in _relevant(directory))
+
+
+def _relevant(directory: Path) -> list[Path]:
+    names = sorted({path.name for pattern in _RELEVANT for path in directory.glob(pattern) if path.is_file()})
+    return [directory / name for name in names]
 
 
 def _class(directory: Path) -> str:

@@ -7,7 +7,6 @@ the engine, which has the files.
 """
 
 import asyncio
-import hashlib
 import logging
 from pathlib import Path
 
@@ -20,25 +19,9 @@ from smg.engines.base import Driver, EngineInfo
 from smg.fleet.bundle import BundleError, fetch
 from smg.fleet.gguf_source import unpack_gguf
 from smg.fleet.hub import HubError, obtain
-from smg.fleet.tokenizer_files import UnknownFormat, loadable, loadable_file
+from smg.fleet.tokenizer_files import UnknownFormat, digest, loadable, loadable_file
 
 log = logging.getLogger("smg.fleet")
-
-# What a tokenizer may be made of, and what shapes its use (names as in the bundle; spec engine-contract 2.10).
-_RELEVANT = (
-    "tokenizer.json",
-    "tekken.json",
-    "vocab.json",
-    "*.model",
-    "*.model.v*",
-    "*.tiktoken",
-    "*config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "merges.txt",
-    "chat_template*",
-    "*.jinja",
-)
 
 
 class Tokenizer(msgspec.Struct, frozen=True):
@@ -124,14 +107,3 @@ def _local(directory: Path) -> Tokenizer | None:
     except UnknownFormat:
         return None
     return Tokenizer(directory, digest(directory))
-
-
-def digest(directory: Path) -> str:
-    """SHA-256 over names and contents of the directory's tokenizer files, in hex. Blocking."""
-    whole = hashlib.sha256()
-    names = sorted({path.name for pattern in _RELEVANT for path in directory.glob(pattern) if path.is_file()})
-    for name in names:
-        with (directory / name).open("rb") as file:
-            content = hashlib.file_digest(file, "sha256")
-        whole.update(name.encode() + b"\0" + content.digest())
-    return whole.hexdigest()

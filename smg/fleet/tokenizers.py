@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +17,12 @@ _FIRST_RETRY_SECS = 2.0
 _LONGEST_RETRY_SECS = 30.0
 
 Engines = Callable[[str], Sequence[tuple[Driver, EngineInfo]]]
+# (directory, key): called before workers hear of a tokenizer; does what makes it cheap for them to load.
+Prepare = Callable[[Path, str], Awaitable[None]]
+
+
+async def _unprepared(directory: Path, key: str) -> None:
+    """Leave it to the workers."""
 
 
 class Tokenizers:
@@ -33,7 +39,9 @@ class Tokenizers:
         engines: Engines,
         cache: Path,
         models: Mapping[str, ModelSettings] = MappingProxyType({}),
+        prepare: Prepare = _unprepared,
     ) -> None:
+        self._prepare = prepare
         self._settings = settings
         self._models = models
         self._registry = registry
@@ -59,6 +67,7 @@ class Tokenizers:
         while (record := self._registry.model(model_id)) is not None:
             added = self._registry.added_tokenizer([model_id, *record.aliases])
             if added is not None:
+                await self._prepare(Path(added.directory), added.key)
                 self._registry.set_tokenizer(model_id, added.directory, added.key, "", added.chat_template)
                 return
             settings = of_model(self._settings, self._models, model_id, *record.aliases)
@@ -76,6 +85,7 @@ class Tokenizers:
                     log.exception("tokenizer fetch broke", extra={"model": model_id})
                     error = repr(failure)
                     continue
+                await self._prepare(found.directory, found.key)
                 self._registry.set_tokenizer(model_id, str(found.directory), found.key)
                 log.info("tokenizer is ready", extra={"model": model_id, "key": found.key})
                 return

@@ -15,7 +15,7 @@ from smg.engines.base import EmbedResult
 from smg.fleet.records import ModelRecord
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.loading import loaded
+from smg.pipeline.loading import loaded, obtained
 from smg.pipeline.services import Services
 from smg.routing.fleet_router import outcome_of
 from smg.routing.models import resolve
@@ -69,6 +69,7 @@ class Embedding:
         services, interrupt = self._services, Interrupt(self._ctx)
         services.admission.check()
         try:
+            self.model = await interrupt.run(obtained(services.view, services.texts, self.model))
             text = await interrupt.run(loaded(services.texts, self.model))
             prompts = []
             for number, (each, path) in enumerate(self._inputs):

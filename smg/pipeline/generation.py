@@ -25,7 +25,7 @@ from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.limits import fit, must_generate
-from smg.pipeline.loading import loaded
+from smg.pipeline.loading import loaded, obtained
 from smg.pipeline.media import WithMedia
 from smg.pipeline.plan import Plan
 from smg.pipeline.prompt import PromptReport
@@ -145,6 +145,7 @@ class Generation:
         self._facts.model(model.id)
         self._services.admission.check()
         must_generate(model)
+        model = await self._interrupt.run(obtained(self._services.view, self._services.texts, model))
         text = await self._interrupt.run(loaded(self._services.texts, model))
         decoder = text.decoder
         if request.suffix is not None and request.prompt_text is not None:

@@ -28,6 +28,7 @@ from smg.routing.policies.per_model import PerModel
 from smg.routing.retry import RetryBudget
 from smg.telemetry.metrics import Metrics
 from smg.text.cache_metrics import CacheMetrics
+from smg.text.mapped.folder import folder_of
 from smg.text.registry import TextRegistry
 from smg.text.tables import make_table
 
@@ -141,7 +142,9 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         view=view,
         router=FleetRouter(view, region, process, policy, CircuitBreakers(region, settings.routing, metrics)),
         admission=Admission(settings.admission, region, process, metrics),
-        texts=TextRegistry(settings.model, settings.tokenizer_cache, settings.models),
+        texts=TextRegistry(
+            settings.model, settings.tokenizer_cache, settings.models, folder_of(settings.server.state_dir)
+        ),
         drivers=DriverPool(
             TRANSPORTS[settings.fleet.engine_transport],
             settings.fleet.grpc_max_message_size,

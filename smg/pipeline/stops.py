@@ -11,6 +11,7 @@ import msgspec
 
 from smg.core.request import StopRules
 from smg.core.stream import Decoder
+from smg.text.lazy_library import LibraryNeeded
 
 
 class Vocabulary(Protocol):
@@ -79,5 +80,9 @@ def _single_token(text: str, vocabulary: Vocabulary) -> int | None:
     token = vocabulary.token_id(text)
     if token is not None and vocabulary.decoder.token_bytes(token) == text.encode():
         return token
-    ids = vocabulary.encode(text)
+    try:
+        ids = vocabulary.encode(text)
+    except LibraryNeeded:
+        # Nobody waits for that here: the gateway looks for the text itself.
+        return None
     return ids[0] if len(ids) == 1 and vocabulary.decoder.token_bytes(ids[0]) == text.encode() else None

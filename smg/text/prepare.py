@@ -1,6 +1,7 @@
 """From a request to token ids, off the event loop when that takes time (spec text-pipeline 0 and 8)."""
 
 import asyncio
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -10,6 +11,7 @@ import msgspec
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
 from smg.text.chat import TAIL
+from smg.text.lazy_library import LibraryNeeded
 from smg.text.registry import TextModel
 
 # Prompts of fewer UTF-8 bytes are rendered and encoded where they are: a thread would cost more than it saves.
@@ -38,7 +40,9 @@ async def prepare(model: TextModel, request: GenerationRequest) -> Prepared:
             for what the model's template or vocabulary has no place for.
     """
     if _is_short(request):
-        return prepare_now(model, request)
+        # What an event loop must not wait for (LibraryNeeded) is done on a thread as well.
+        with contextlib.suppress(LibraryNeeded):
+            return prepare_now(model, request)
     return await asyncio.get_running_loop().run_in_executor(_threads(), prepare_now, model, request)
 
 
@@ -65,12 +69,18 @@ async def prepare_pair(model: TextModel, first: str, second: str, path: str) -> 
     def encode() -> list[int]:
         try:
             return model.tokenizer.encode_pair(first, second)
+        except LibraryNeeded:
+            raise
         except Exception as error:  # the library raises bare Exception, and the texts are the client's
             message = "the model's tokenizer has no form for two texts"
             raise GatewayError("tokenization_failed", message, param=path, detail=str(error)) from error
 
-    short = _utf8_below(first + second)
-    ids = encode() if short else await asyncio.get_running_loop().run_in_executor(_threads(), encode)
+    ids: list[int] | None = None
+    if _utf8_below(first + second):
+        with contextlib.suppress(LibraryNeeded):
+            ids = encode()
+    if ids is None:
+        ids = await asyncio.get_running_loop().run_in_executor(_threads(), encode)
     if not ids:
         raise GatewayError("empty_input", "the input has no tokens", param=path)
     return ids
@@ -91,6 +101,8 @@ def _prompt(model: TextModel, text: str, add_special_tokens: bool) -> Prepared:
 def _encode(model: TextModel, text: str, add_special_tokens: bool) -> list[int]:
     try:
         return model.encoder.encode(text, add_special_tokens)
+    except LibraryNeeded:
+        raise
     except Exception as error:  # the library raises bare Exception, and the text is the client's
         raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
 

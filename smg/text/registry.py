@@ -15,6 +15,8 @@ from smg.core.stream import Decoder
 from smg.fleet.records import ModelRecord
 from smg.text.chat import Chat
 from smg.text.encode import CachedEncoder, CacheSizes
+from smg.text.mapped.folder import Folder
+from smg.text.memory import give_back
 from smg.text.native.table import find_native
 from smg.text.template_source import TemplateSource, find_template
 from smg.text.tokenizer import Tokenizer, TokenizerError
@@ -101,9 +103,10 @@ class _Key(NamedTuple):
 
 
 class _Tokenizers:
-    """The tokenizers in use, by key, each loaded once however many models share it."""
+    """The tokenizers in use, by key, each loaded once however many models share it; mapped where ``folder`` has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Folder | None) -> None:
+        self._folder = folder
         self._lock = threading.Lock()
         self._loads: dict[str, threading.Lock] = {}
         self._loaded: dict[str, Tokenizer] = {}
@@ -115,8 +118,15 @@ class _Tokenizers:
         with load:
             found = self._loaded.get(key)
             if found is None:
-                found = self._loaded[key] = Tokenizer(directory)
+                found = self._loaded[key] = self._load(key, directory)
             return found
+
+    def _load(self, key: str, directory: str) -> Tokenizer:
+        mapped = None if self._folder is None else self._folder.open(key)
+        tokenizer = Tokenizer(directory, mapped)
+        if mapped is None or mapped.tables is None:
+            give_back()
+        return tokenizer
 
     def keep(self, keys: Iterable[str]) -> None:
         """Forget all but ``keys``."""
@@ -152,8 +162,9 @@ class TextRegistry:
         settings: ModelSettings,
         cache: TokenizerCacheSettings = TokenizerCacheSettings(),  # noqa: B008 - frozen
         models: Mapping[str, ModelSettings] = MappingProxyType({}),
+        folder: Folder | None = None,
     ) -> None:
-        """``settings`` are those of all models, ``models`` those of single ones."""
+        """``settings`` are those of all models, ``models`` those of single ones; ``folder`` has prepared tokenizers."""
         self._settings = settings
         self._models = models
         self._sizes = CacheSizes(
@@ -162,7 +173,7 @@ class TextRegistry:
             prefix_bytes=cache.l1_max_memory if cache.enable_l1 else 0,
         )
         self._entries: dict[_Key, _Entry] = {}
-        self._tokenizers = _Tokenizers()
+        self._tokenizers = _Tokenizers(folder)
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="smg-tokenizer")
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smg._native.bpe import ByteBpe
+from smg._native.bpe_tables import pack
 from smg._native.word_split import words as split
 from smg.text.bpe.classes import classes
 from tests._native.bpe_model import merged
@@ -31,8 +32,12 @@ def made(seed: int, count: int = 60, alphabet: bytes = b"ab c\n") -> list[tuple[
     return [(left, right, both) for (left, right), both in merges.items()]
 
 
+def packed(merges, words=None, kind: int = 1) -> bytes:
+    return pack(BYTES, array.array("i", chain.from_iterable(merges)).tobytes(), words, classes(), kind, 3)
+
+
 def encoder(merges, words=None, kind: int = 1) -> ByteBpe:
-    return ByteBpe(BYTES, array.array("i", chain.from_iterable(merges)).tobytes(), words, classes(), kind, 3)
+    return ByteBpe(packed(merges, words, kind))
 
 
 def model(text: str, merges, words=None) -> list[int]:
@@ -117,7 +122,7 @@ def test_marks_that_do_not_fit_are_refused(marks):
 def test_tables_of_the_wrong_size_are_refused():
     for arguments in ((BYTES[:-1], b"", None, classes()), (BYTES, b"123", None, classes()), (BYTES, b"", None, b"")):
         with pytest.raises(ValueError, match="wrong size"):
-            ByteBpe(*arguments, 1, 3)
+            pack(*arguments, 1, 3)
 
 
 def test_threads_do_not_disturb_each_other():

@@ -8,9 +8,11 @@ import pytest
 from yarl import URL
 
 from smg._native.region import Region
+from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
 from smg.fleet.records import ModelRecord
 from smg.fleet.registry import Registry
+from smg.text.mapped.folder import Folder
 from tests.api.serving import serving
 from tests.control.test_tokenizer_jobs import settled
 from tests.engines_for_tests import mock_process
@@ -26,7 +28,8 @@ class JobsControl:
 
     def __init__(self, region: Region, cache) -> None:
         self.registry = Registry(region)
-        self.jobs = TokenizerJobs(self.registry, lambda model: None, cache)
+        self.prepared = PreparedTokenizers(Folder(cache / "prepared"))
+        self.jobs = TokenizerJobs(self.registry, lambda model: None, cache, self.prepared.prepare)
 
     async def call(self, op, **arguments):
         return await self.jobs.operations()[op](arguments)
@@ -43,6 +46,7 @@ async def place(tmp_path):
         place.url, place.http = url, http
         yield place
     await place.control.jobs.close()
+    await place.control.prepared.close()
     region.close()
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from smg._native import region as table
 from smg.control import tokenizer_jobs
+from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
 from smg.core.errors import GatewayError
 from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
 from smg.fleet.registry import Registry
+from smg.text.mapped.folder import Folder
 from tests.text.makers import chat_model
 
 
@@ -32,12 +34,14 @@ async def jobs_on(region, tmp_path):
     """Jobs and the registry they keep; ``jobs.wanted`` are the models whose tokenizer was to be looked for again."""
     registry = Registry(region)
     wanted: list[str] = []
-    jobs = TokenizerJobs(registry, wanted.append, tmp_path / "cache")
+    prepared = PreparedTokenizers(Folder(tmp_path / "prepared"))
+    jobs = TokenizerJobs(registry, wanted.append, tmp_path / "cache", prepared.prepare)
     jobs.start()
     try:
         yield jobs, registry, wanted
     finally:
         await jobs.close()
+        await prepared.close()
 
 
 async def settled(record, seconds=30.0):

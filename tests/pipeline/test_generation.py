@@ -589,9 +589,20 @@ class TestWhileTheTokenizerLoads:
         assert not place.texts.load.cancelled(), "the load is everybody's"
         assert place.idle()
 
-    async def test_without_files_it_is_refused_at_once(self):
+    async def test_a_request_waits_while_control_prepares_it(self):
         place = world({"w1": [ONE_LINE]})
         place.texts.loaded = False
+        running = asyncio.create_task(run(place))
+        await asyncio.sleep(0.02)
+        assert not running.done()
+        place.texts.loaded = True
+        assert flat(await running)[0] == TextDelta(0, "hello")
+        assert place.idle()
+
+    async def test_what_cannot_be_had_is_refused_at_once(self):
+        place = world({"w1": [ONE_LINE]})
+        place.texts.loaded = False
+        place.fleet.snapshot().models[0].tokenizer_error = "no engine of the model is up"
         with pytest.raises(GatewayError) as caught:
             await run(place)
         assert caught.value.code == "tokenizer_not_ready"

@@ -13,9 +13,14 @@ from smg.core.errors import GatewayError
 from smg.engine_server.llama import default_model
 from smg.fleet.gguf_source import unpack_gguf
 from smg.fleet.records import ModelRecord
+from smg.text import memory
 from smg.text import registry as registry_module
+from smg.text.mapped.file import write
+from smg.text.mapped.folder import Folder
+from smg.text.mapped.make import prepare
 from smg.text.registry import TextModel, TextRegistry
 from smg.text.tokenizer import TokenizerError
+from smg.text.vocabulary import LoadedVocabulary, MappedVocabulary
 from tests.golden.families import family
 from tests.text.makers import CHATML, byte_level_json, chat_model, write_model
 
@@ -208,3 +213,43 @@ def test_models_with_the_same_files_share_their_tokenizer_and_with_the_same_temp
     registry.prune([])
     assert registry.ensure(record).result(30).tokenizer is not first.tokenizer
     registry.close()
+
+
+def test_a_prepared_tokenizer_is_mapped_and_one_that_does_not_fit_is_loaded(tmp_path, caplog):
+    folder, key = Folder(tmp_path / "prepared"), "ab" * 32
+    folder.path.mkdir()
+    record = record_of(chat_model(tmp_path / "m"), key)
+    made = prepare(tmp_path / "m", key)
+    write(folder.file(key), made.head, made.sections)
+    write(folder.file("cd" * 32), made.head, made.sections)
+    registry = TextRegistry(ModelSettings(), folder=folder)
+    mapped = registry.ensure(record).result(30)
+    assert isinstance(mapped.tokenizer._vocabulary, MappedVocabulary)
+    assert not caplog.records
+    # A file under the wrong name is another tokenizer's; one that is not there is nothing to tell of.
+    other, missing = (registry.ensure(record_of(tmp_path / "m", some * 32)).result(30) for some in ("cd", "ef"))
+    for model in (other, missing):
+        assert isinstance(model.tokenizer._vocabulary, LoadedVocabulary)
+        assert model.encoder.encode("hello") == mapped.encoder.encode("hello")
+    assert [record.getMessage() for record in caplog.records] == ["a prepared tokenizer cannot be used"]
+    registry.close()
+
+
+def test_memory_is_given_back_only_after_loading(tmp_path, monkeypatch):
+    given: list[bool] = []
+    monkeypatch.setattr(registry_module, "give_back", lambda: given.append(True))
+    folder, key = Folder(tmp_path), "ab" * 32
+    made = prepare(chat_model(tmp_path / "m"), key)
+    registry = TextRegistry(ModelSettings(), folder=folder)
+    registry.ensure(record_of(tmp_path / "m", "k1")).result(30)
+    assert given == [True]
+    write(folder.file(key), made.head, made.sections)
+    registry.ensure(record_of(tmp_path / "m", key)).result(30)
+    assert given == [True]
+    registry.close()
+
+
+def test_giving_memory_back_is_for_systems_that_can(monkeypatch):
+    memory.give_back()
+    monkeypatch.setattr(memory, "_trim", lambda: None)
+    memory.give_back()

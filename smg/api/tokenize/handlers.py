@@ -1,6 +1,7 @@
 """Both handlers. Work that takes long is done off the event loop."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from smg.core.request import GenerationRequest
 from smg.fleet.records import ModelRecord
 from smg.pipeline.loading import loaded
 from smg.pipeline.services import Services
+from smg.text.lazy_library import LibraryNeeded
 from smg.text.prepare import prepare
 from smg.text.registry import TextModel
 
@@ -77,13 +79,18 @@ async def _model(services: Services, name: str | None) -> tuple[ModelRecord, Tex
 
 
 async def _run(size: int, work: Callable[[], T]) -> T:
-    """Do ``work`` here when it is small, else in a thread."""
-    return work() if size < INLINE else await asyncio.get_running_loop().run_in_executor(None, work)
+    """Do ``work`` here when it is small and an event loop may, else in a thread."""
+    if size < INLINE:
+        with contextlib.suppress(LibraryNeeded):
+            return work()
+    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def _encode(text: TextModel, prompts: Sequence[str], add_special_tokens: bool) -> list[tuple[list[int], int]]:
     try:
         return [(text.tokenizer.encode(prompt, add_special_tokens), len(prompt)) for prompt in prompts]
+    except LibraryNeeded:
+        raise
     except Exception as error:  # the library raises bare Exception, and the text is the client's
         raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
 

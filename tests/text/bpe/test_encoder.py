@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from smg.text.bpe import FastEncoder, NotByteBpe
+from smg.text.bpe import FastEncoder, NotByteBpe, prove
+from smg.text.bpe.classes import classes
 from smg.text.bpe.description import SPLITS
 from smg.text.bpe.probes import PROBES
 from tests.text.makers import byte_level_json, metaspace_json
@@ -72,19 +73,82 @@ def test_ids_are_the_librarys(tokenizer, text):
 
 def fast_of(tokenizer: Tokenizer, known: dict[int, FastEncoder] = {}) -> FastEncoder:  # noqa: B006
     if id(tokenizer) not in known:
-        known[id(tokenizer)] = FastEncoder(tokenizer, library(tokenizer))
+        known[id(tokenizer)] = prove(tokenizer, library(tokenizer))
     return known[id(tokenizer)]
 
 
-def test_a_long_text_with_characters_to_check_goes_to_the_library():
+def alone(tokenizer: Tokenizer) -> FastEncoder:
+    """The encoder of ``tokenizer`` with nobody to hand anything over to."""
+
+    def refuse(text: str, why: str) -> list[int]:
+        raise AssertionError(f"handed over, because of {why}: {text[:40]!r}")
+
+    fast = fast_of(tokenizer)
+    return FastEncoder(fast.native, fast.added, fast.normalised, refuse)
+
+
+COMBINING = "ab 1\n'e\u0301\u0327\u0338\u0344\u1100\u1161\u11a8가\u212b\u1e9b\u0958\u017f<>=日"
+tangled = st.lists(
+    st.text(st.sampled_from(COMBINING), max_size=20) | st.sampled_from([*SPECIALS, *PROBES]), max_size=6
+).map("".join)
+
+
+@pytest.mark.parametrize("tokenizer", PAIRS)
+@given(text=tangled)
+def test_texts_in_no_normal_form_are_encoded_natively(tokenizer, text):
+    text = text.replace("'\u017f", "\u017f")
+    assert alone(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+@pytest.mark.parametrize("tokenizer", PAIRS)
+def test_what_combines_with_the_end_of_an_added_token_stays_apart(tokenizer):
+    for text in ("<|im_end|>\u0338", "a<|im|>\u0301b<think>\u0338=\u0338", "<\u0338|im_end|>"):
+        assert alone(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+def test_long_texts_in_no_normal_form():
     tokenizer = trained(next(iter(SPLITS)), nfc=True)
-    text = "e\u0301 and more " * 10_000
-    assert fast_of(tokenizer).encode(text) == library(tokenizer)(text)
+    text = "e\u0301 and <|im_end|> \u1100\u1161 more " * 10_000
+    assert alone(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+# Alone and among others: what each character of a newer Unicode version is, is asked of the library, not of Python.
+RECENT = [chr(code) for code in range(0x110000) if classes()[code] & 0x40]
+
+
+@pytest.mark.parametrize("tokenizer", [pair for pair in PAIRS if pair.id.endswith("raw")])
+def test_new_characters_need_no_library_where_nothing_is_normalised(tokenizer):
+    assert len(RECENT) > 100
+    for start in range(0, len(RECENT), 50):
+        some = RECENT[start : start + 50]
+        for text in ("".join(some), " ".join(some), "a".join(some), " 1".join(some)):
+            assert alone(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+def handed_over(tokenizer: Tokenizer, text: str) -> str:
+    """Why ``text`` is handed over."""
+    reasons: list[str] = []
+    fast = fast_of(tokenizer)
+
+    def note(text: str, why: str) -> list[int]:
+        reasons.append(why)
+        return library(tokenizer)(text)
+
+    assert FastEncoder(fast.native, fast.added, fast.normalised, note).encode(text) == library(tokenizer)(text)
+    return "".join(reasons)
+
+
+def test_what_is_handed_over_says_why():
+    tokenizer = trained(list(SPLITS)[1], nfc=True)
+    assert "long s" in handed_over(tokenizer, "it'\u017f and it's")
+    assert "normal form" in handed_over(tokenizer, f"new {RECENT[0]}")
+    assert "long run" in handed_over(tokenizer, "a" + "\u0301\u0327" * 3000)
+    assert not handed_over(tokenizer, "Stra\u017fe e\u0301")
 
 
 def test_gpt2_without_expressions_of_its_own():
     tokenizer = Tokenizer.from_str(byte_level_json())
-    fast = FastEncoder(tokenizer, library(tokenizer))
+    fast = prove(tokenizer, library(tokenizer))
     assert fast.encode("hello <|im_start|>world<tool_call>") == library(tokenizer)("hello <|im_start|>world<tool_call>")
 
 
@@ -95,7 +159,7 @@ def test_a_silent_token_leaves_no_id():
     def without(text):
         return [token for token in library(tokenizer)(text) if token != silent]
 
-    fast = FastEncoder(tokenizer, without, silent)
+    fast = prove(tokenizer, without, silent)
     assert fast.encode("hello<tool_call> world") == without("hello<tool_call> world")
     assert silent not in fast.encode("hello<tool_call> world")
 
@@ -127,7 +191,7 @@ def test_a_silent_token_leaves_no_id():
 )
 def test_what_the_encoder_does_not_do_is_refused(tokenizer, why):
     with pytest.raises(NotByteBpe, match=why):
-        FastEncoder(tokenizer, library(tokenizer))
+        prove(tokenizer, library(tokenizer))
 
 
 @pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip", "normalized"])
@@ -135,7 +199,7 @@ def test_added_tokens_that_look_beside_them_are_refused(flag):
     tokenizer = Tokenizer.from_str(byte_level_json())
     tokenizer.add_tokens([AddedToken("<picky>", **{"normalized": False, flag: True})])
     with pytest.raises(NotByteBpe, match="<picky>"):
-        FastEncoder(tokenizer, library(tokenizer))
+        prove(tokenizer, library(tokenizer))
 
 
 def test_an_unknown_expression_is_refused():
@@ -143,20 +207,19 @@ def test_an_unknown_expression_is_refused():
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer = changed(pre_tokenizer={"type": "Sequence", "pretokenizers": [words, level]})
     with pytest.raises(NotByteBpe, match="unknown expression"):
-        FastEncoder(tokenizer, library(tokenizer))
+        prove(tokenizer, library(tokenizer))
 
 
 def test_an_encoder_that_differs_is_not_used():
     tokenizer = Tokenizer.from_str(byte_level_json())
     with pytest.raises(NotByteBpe, match="ids differ"):
-        FastEncoder(tokenizer, lambda text: [*library(tokenizer)(text), 1])
+        prove(tokenizer, lambda text: [*library(tokenizer)(text), 1])
 
 
-def test_unpaired_surrogates_are_for_the_library():
+def test_unpaired_surrogates_are_refused_as_by_the_library():
     tokenizer = Tokenizer.from_str(byte_level_json())
-    fast = FastEncoder(tokenizer, library(tokenizer))
-    for encode in (fast.encode, library(tokenizer)):
-        with pytest.raises((UnicodeEncodeError, TypeError, ValueError)):
+    for encode in (alone(tokenizer).encode, library(tokenizer)):
+        with pytest.raises((UnicodeEncodeError, TypeError)):
             encode("\ud800")
 
 
@@ -179,6 +242,6 @@ def test_digits_cut_out_one_by_one():
             ],
         }
     )
-    fast = FastEncoder(tokenizer, library(tokenizer))
+    fast = prove(tokenizer, library(tokenizer))
     for text in ("1 a  12 b", "x 1\n\n 2", "hello  3"):
         assert fast.encode(text) == library(tokenizer)(text)
