@@ -29,7 +29,8 @@ class PairSource:
     """The ``Source`` (and ``RowSource``) of a pair whose prefill worker has the id ``worker``.
 
     ``ended`` is called when the prefill engine has done its work (None) or is to blame for a failure; not when it was
-    stopped. It may take ``patience`` seconds. With ``wants_prompt`` the prompt's log probabilities are its own.
+    stopped. It may take ``patience`` seconds. ``over`` is called when its stream is over, for whatever reason. With
+    ``wants_prompt`` the prompt's log probabilities are its own.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class PairSource:
         *,
         patience: float,
         wants_prompt: bool = False,
+        over: Callable[[], None] = lambda: None,
     ) -> None:
         self._ctx = ctx
         self._prefill = prefill
         self._decode = decode
         self._worker = worker
         self._ended = ended
+        self._over = over
         self._wants_prompt = wants_prompt
         self._prompt: list[TokenLogprobs] | None = None
         self._cached = 0
@@ -56,7 +59,7 @@ class PairSource:
         self._broken: PartnerFailed | None = None
         # By leg, in the order they came.
         self._failures: dict[str, GatewayError] = {}
-        self._decode_failed = asyncio.Event()
+        self._other_failed = asyncio.Event()
         self._timer = asyncio.get_running_loop().call_later(patience, self._late, patience)
         self._draining = _spawn(self._drain())
 
@@ -95,6 +98,7 @@ class PairSource:
         """A third engine has failed without which the prompt cannot be computed: stop both, unless they have it."""
         if not self._begun and not self._stopped:
             self._broken = error
+            self._other_failed.set()
             _spawn(self.cancel("error"))
 
     async def _drain(self) -> None:
@@ -110,14 +114,15 @@ class PairSource:
             await self._prefill_failed(error)
         finally:
             self._timer.cancel()
+            self._over()
 
     async def _prefill_failed(self, error: GatewayError) -> None:
         if self._ctx.cancel or self._stopped:
             return
         error = self._failures.setdefault("prefill", error)
         if self._needed and not _gone(error):
-            await _at_most(_VERDICT_SECS, self._decode_failed.wait())
-        if self._blamed() != "prefill":
+            await _at_most(_VERDICT_SECS, self._other_failed.wait())
+        if self._broken is not None or self._blamed() != "prefill":
             return
         self._ended(error)
         if self._needed:
@@ -136,7 +141,7 @@ class PairSource:
             return error
         if not self._stopped:
             self._failures["decode"] = error
-            self._decode_failed.set()
+            self._other_failed.set()
             if self._needed and not _gone(error):
                 await asyncio.wait({self._draining}, timeout=_VERDICT_SECS)
             self._stopped = True

@@ -7,11 +7,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from smg.core.backends import EngineRequest, RowSource, Source
+from smg.core.backends import Bootstrap, EngineRequest, RowSource, Source
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
+from smg.pipeline.encode_jobs import EncodeJobs
 from smg.pipeline.facts import Facts
 from smg.pipeline.pair_source import PairSource, too_late
 from smg.pipeline.services import Services
@@ -58,6 +59,9 @@ class PairOpener:
         self._lease = lease
         self._prefill = lease.prefill
         self._patience = services.settings.disaggregation.prefill_timeout_secs
+        self._pair: PairSource | None = None
+        # An encode engine failed before both others were asked.
+        self._lost: PartnerFailed | None = None
 
     async def open(self, request: EngineRequest) -> Source:
         """Dispatch ``request`` to both.
@@ -71,15 +75,23 @@ class PairOpener:
 
     async def _open_meeting(self, request: EngineRequest) -> Source:
         """Both at once; they find each other."""
-        legs = handoff.meeting(self._prefill.worker, self._services.rooms)
-        prefill = await self._ask_prefill(replace(request, leg=legs[0], dp_rank=None))
+        jobs = EncodeJobs(self._services, self._ctx, self._facts, self._encode_failed)
+        encoders: Sequence[Bootstrap] = ()
+        if request.media is not None and self._lease.encode:
+            encoders = jobs.start(self._lease.encode, request.id, request.media)
         try:
-            decode = await self._ask_decode(replace(request, leg=legs[1]))
+            legs = handoff.meeting(self._prefill.worker, self._services.rooms, encoders)
+            prefill = await self._ask_prefill(replace(request, leg=legs[0], dp_rank=None))
+            try:
+                decode = await self._ask_decode(replace(request, leg=legs[1]))
+            except BaseException:
+                await asyncio.shield(prefill.cancel("error"))
+                raise
         except BaseException:
-            await asyncio.shield(prefill.cancel("error"))
+            jobs.cancel()
             raise
         wants_prompt = request.logprobs is not None and request.logprobs.prompt
-        return PairSource(
+        self._pair = PairSource(
             self._ctx,
             prefill,
             decode,
@@ -87,7 +99,11 @@ class PairOpener:
             self._ended,
             patience=self._patience,
             wants_prompt=wants_prompt,
+            over=jobs.not_needed,
         )
+        if self._lost is not None:
+            self._pair.fail(self._lost)
+        return self._pair
 
     async def _open_relayed(self, request: EngineRequest) -> Source:
         """First the one, then with what it returned the other; the second hears nothing while the first may fail."""
@@ -144,6 +160,14 @@ class PairOpener:
         driver = self._services.drivers.grpc(self._lease.worker)
         return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
 
+    def _encode_failed(self, error: PartnerFailed) -> None:
+        """An image has no embeddings, so nobody needs to go on."""
+        self._lost = error
+        if self._pair is not None:
+            self._pair.fail(error)
+        if error.worker_fault:
+            self._log("encode", error.worker, error.cause)
+
     def _failed(self, error: GatewayError) -> PartnerFailed:
         self._ended(error)
         return PartnerFailed(error, self._prefill.worker.id)
@@ -159,13 +183,9 @@ class PairOpener:
         router.release(self._prefill, outcome_of(error))
         if not error.worker_fault:
             return
-        self._facts.leg_failed("prefill", error.code)
-        log.warning(
-            "prefill engine failed",
-            extra={
-                "request_id": self._ctx.request_id,
-                "worker": self._lease.worker.id,
-                "prefill": self._prefill.worker.id,
-                "error": error.detail or error.message,
-            },
-        )
+        self._log("prefill", self._prefill.worker.id, error)
+
+    def _log(self, leg: str, worker: str, error: GatewayError) -> None:
+        self._facts.leg_failed(leg, error.code)
+        facts = {"request_id": self._ctx.request_id, "worker": self._lease.worker.id, leg: worker}
+        log.warning("%s engine failed", leg, extra={**facts, "error": error.detail or error.message})

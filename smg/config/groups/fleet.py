@@ -170,3 +170,11 @@ class DisaggregationSettings(Group, frozen=True):
             gt=0,
         ),
     ] = 600.0
+    encode_timeout_secs: Annotated[
+        float,
+        option(
+            "--encode-timeout-secs",
+            "Longest time an encode engine may take for one image, its queue included; then another one is tried.",
+            gt=0,
+        ),
+    ] = 120.0
