@@ -29,7 +29,7 @@ class FleetSettings(Group, frozen=True):
             "--worker-urls",
             "Engines, as grpc://host:port or http://host:port, separated by spaces or commas; without a scheme both "
             "are tried. http://host:port@N is data-parallel rank N of an engine; ipc:///path and zmq://host:port are "
-            "engine cores of vLLM.",
+            "engine cores of vLLM and schedulers of TokenSpeed.",
         ),
     ] = ()
     worker_api_key: Annotated[
