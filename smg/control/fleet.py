@@ -18,7 +18,6 @@ from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo
 from smg.engines.driver import GrpcDriver
 from smg.engines.finding import scheme_of
-from smg.engines.http.address import with_rank
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
@@ -56,7 +55,6 @@ class FleetControl:
         self._api = ApiSource(worker.spec for worker in kept if worker.origin == ApiSource.name and worker.spec)
         self._sources = [*sources, self._api]
         self._wanted: dict[int, Sequence[WorkerSpec]] = {}
-        self._ranks: dict[str, int] = {}  # of engines that are one worker per rank, by URL
         self._monitors: dict[str, WorkerMonitor] = {}  # by worker id
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}
@@ -117,8 +115,7 @@ class FleetControl:
         asked: dict[str, tuple[WorkerSpec, str]] = {}
         for number in sorted(self._wanted):
             for spec in self._wanted[number]:
-                for each in self._parts(spec):
-                    asked.setdefault(each.url, (each, self._sources[number].name))
+                asked.setdefault(spec.url, (spec, self._sources[number].name))
         refused = self.registry.refused
         wanted = {url: source for url, source in asked.items() if url not in refused}
         for spec, origin in wanted.values():
@@ -133,26 +130,12 @@ class FleetControl:
                 if worker.url not in wanted and worker.id not in self._draining:
                     self._begin_drain(worker)
 
-    def _parts(self, spec: WorkerSpec) -> list[WorkerSpec]:
-        """The spec itself, or one for each rank of an engine that is known to have several."""
-        count = self._ranks.get(spec.url, 0)
-        return [replace(spec, url=with_rank(spec.url, rank)) for rank in range(count)] or [spec]
-
     def _labels(self, spec: WorkerSpec) -> dict[str, str]:
         """The spec's labels; of an engine core, which does not tell its model, also the configured one."""
         path = self._settings.model.model_path
         if path is None or scheme_of(spec.url) != "zmq":
             return spec.labels
         return {"model_path": path, **spec.labels}
-
-    def _expand(self, worker: WorkerRecord, ranks: int) -> bool:
-        """Let a worker for each data-parallel rank take over from ``worker``; False where that is not wanted."""
-        if not self._settings.fleet.dp_aware:
-            return False
-        log.info("engine has data-parallel ranks", extra={"worker": worker.url, "ranks": ranks})
-        self._ranks[worker.url] = ranks
-        self._reconcile()
-        return True
 
     def _watch(self, spec: WorkerSpec, origin: str) -> None:
         """Have the worker in the registry and a monitor on it."""
@@ -175,7 +158,6 @@ class FleetControl:
             self._tokenizers.want,
             worker.wanted.runtime,
             self._settings.fleet.load_monitor_interval,
-            self._expand,
             self._settings.server.workers + 1,
         )
         self._monitors[worker.id] = monitor

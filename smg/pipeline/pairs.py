@@ -145,7 +145,7 @@ class PairOpener:
         return returned
 
     async def _ask_prefill(self, request: EngineRequest) -> Source:
-        rank = handoff.own_rank(self._prefill.worker, self._prefill.rank)
+        rank = self._prefill.rank
         try:
             driver = self._services.drivers.grpc(self._prefill.worker)
             return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
@@ -155,8 +155,8 @@ class PairOpener:
             raise self._failed(error) from None
 
     async def _ask_decode(self, request: EngineRequest) -> Source:
-        """The client's wish for a rank concerns this engine, unless the worker stands for one."""
-        rank = handoff.own_rank(self._lease.worker, self._lease.rank)
+        """The client's wish for a rank concerns this engine, unless routing has chosen one."""
+        rank = self._lease.rank
         driver = self._services.drivers.grpc(self._lease.worker)
         return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
 

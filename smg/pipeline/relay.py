@@ -17,7 +17,7 @@ from smg.engines.http.usage import BodyTap, StreamTap, Tap
 from smg.fleet.breaker import Outcome
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.raw_call import RawCall
+from smg.pipeline.raw_call import RawCall, at_rank, ranked
 from smg.pipeline.services import Services
 from smg.pipeline.trying import Trying
 from smg.routing.admission import AdmissionLease
@@ -88,9 +88,10 @@ class Relay:
 
     async def _attempt(self, lease: Lease, _number: int) -> _Running:
         driver = self._services.drivers.http(lease.worker)
-        body = self._call.body(lease.worker)
+        body = self._call.body(lease.worker, at_rank(lease.rank))
+        headers = ranked(self._call.headers, lease.rank)
         for path in self._call.paths:
-            answer = await self._interrupt.run(driver.forward(self._ctx, "POST", path, self._call.headers, body))
+            answer = await self._interrupt.run(driver.forward(self._ctx, "POST", path, headers, body))
             if answer.status not in (404, 405) or path == self._call.paths[-1]:
                 break
             answer.body.close()
