@@ -184,6 +184,8 @@ def _run_http(arguments: argparse.Namespace) -> int:
         context_length=arguments.context_length,
         delay=arguments.delay_token_ms / 1000,
         cached_tokens=arguments.cached_tokens,
+        # Enough to see whose they are.
+        prompt_logprobs=((-0.5, 1, None),) if arguments.role == "prefill" else (),
         faults=tuple(
             HttpFault(kind="reset" if fault.kind == "eof" else fault.kind, after=fault.after_chunks)
             for fault in arguments.fault
@@ -192,8 +194,20 @@ def _run_http(arguments: argparse.Namespace) -> int:
 
     async def serving() -> None:
         server = HTTP_SERVERS[arguments.contract]
-        engine = MockHttpEngine(script, arguments.port, server=server, host=arguments.host)
-        await serve.run(engine, arguments.grace_secs, lambda: {"model": arguments.model, "pid": os.getpid()})
+        engine = MockHttpEngine(
+            script,
+            arguments.port,
+            server=server,
+            host=arguments.host,
+            role=arguments.role,
+            bootstrap_port=arguments.bootstrap_port,
+        )
+
+        def facts() -> dict[str, Any]:
+            port = {"bootstrap_port": engine.bootstrap_port} if engine.bootstrap_port else {}
+            return {"model": arguments.model, "pid": os.getpid(), **port}
+
+        await serve.run(engine, arguments.grace_secs, facts)
 
     asyncio.run(serving())
     return 0

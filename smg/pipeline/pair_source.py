@@ -1,8 +1,7 @@
 """A generation on two engines at once: one computes the prompt, the other's tokens are the answer (spec
 engine-contract 5.1).
 
-Both are read all the time, so that neither one's failure waits for the other. An engine whose partner is gone often
-fails too, a moment earlier or later: only who is to blame gets the blame.
+Both are read all the time, so that neither one's failure waits for the other, and only who is to blame gets the blame.
 """
 
 import asyncio
@@ -14,11 +13,9 @@ from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
-from smg.engines.transport.errors import RpcError
+from smg.pipeline.blame import VERDICT_SECS, blamed, gone, too_late
 from smg.routing.pairing import PartnerFailed
 
-# How long the second of two failures is waited for, in seconds, before the first one is believed.
-_VERDICT_SECS = 0.05
 # What a prefill engine may take to end its stream, in seconds, after the answer is whole.
 _LATE_SECS = 2.0
 
@@ -120,9 +117,9 @@ class PairSource:
         if self._ctx.cancel or self._stopped:
             return
         error = self._failures.setdefault("prefill", error)
-        if self._needed and not _gone(error):
-            await _at_most(_VERDICT_SECS, self._other_failed.wait())
-        if self._broken is not None or self._blamed() != "prefill":
+        if self._needed and not gone(error):
+            await _at_most(VERDICT_SECS, self._other_failed.wait())
+        if self._broken is not None or blamed(self._failures) != "prefill":
             return
         self._ended(error)
         if self._needed:
@@ -142,8 +139,8 @@ class PairSource:
         if not self._stopped:
             self._failures["decode"] = error
             self._other_failed.set()
-            if self._needed and not _gone(error):
-                await asyncio.wait({self._draining}, timeout=_VERDICT_SECS)
+            if self._needed and not gone(error):
+                await asyncio.wait({self._draining}, timeout=VERDICT_SECS)
             self._stopped = True
             await self._prefill.cancel("error")
         return self._verdict() or error
@@ -151,14 +148,9 @@ class PairSource:
     def _verdict(self) -> GatewayError | None:
         if self._broken is not None:
             return self._broken
-        if self._needed and self._blamed() == "prefill":
+        if self._needed and blamed(self._failures) == "prefill":
             return PartnerFailed(self._failures["prefill"], self._worker)
         return None
-
-    def _blamed(self) -> str | None:
-        """Whose connection has broken, else who failed first."""
-        gone = [leg for leg, error in self._failures.items() if _gone(error)]
-        return next(iter(gone or self._failures), None)
 
     def _late(self, patience: float) -> None:
         self._failures.setdefault("prefill", too_late(patience))
@@ -167,21 +159,6 @@ class PairSource:
     def _leave(self) -> None:
         self._stopped = True
         _spawn(self._prefill.cancel("stop"))
-
-
-def too_late(patience: float) -> GatewayError:
-    """The error of a prefill engine that has not come to an end in ``patience`` seconds."""
-    return GatewayError(
-        "upstream_timeout",
-        "the engine did not answer in time",
-        detail=f"prefill took longer than {patience:g} s",
-        worker_fault=True,
-    )
-
-
-def _gone(error: GatewayError) -> bool:
-    """Whether the engine's connection broke, which its partner's failure cannot cause."""
-    return isinstance(error, RpcError) and error.rpc == "UNAVAILABLE"
 
 
 async def _at_most(seconds: float, waiting: Coroutine[Any, Any, object]) -> None:

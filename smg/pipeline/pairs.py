@@ -1,7 +1,6 @@
 """Opens a generation on a pair of engines, the way their contract wants it (spec engine-contract 5)."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -12,16 +11,15 @@ from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
+from smg.pipeline.blame import too_late
 from smg.pipeline.encode_jobs import EncodeJobs
 from smg.pipeline.facts import Facts
-from smg.pipeline.pair_source import PairSource, too_late
+from smg.pipeline.pair_books import PairBooks
+from smg.pipeline.pair_source import PairSource
 from smg.pipeline.services import Services
 from smg.routing import handoff
-from smg.routing.fleet_router import outcome_of
 from smg.routing.pairing import PartnerFailed
 from smg.routing.router import Lease
-
-log = logging.getLogger("smg.pipeline")
 
 
 class _HandedOver:
@@ -56,6 +54,7 @@ class PairOpener:
         self._services = services
         self._ctx = ctx
         self._facts = facts
+        self._books = PairBooks(services, ctx, facts, lease)
         self._lease = lease
         self._prefill = lease.prefill
         self._patience = services.settings.disaggregation.prefill_timeout_secs
@@ -96,7 +95,7 @@ class PairOpener:
             prefill,
             decode,
             self._prefill.worker.id,
-            self._ended,
+            self._books.ended,
             patience=self._patience,
             wants_prompt=wants_prompt,
             over=jobs.not_needed,
@@ -141,7 +140,7 @@ class PairOpener:
         except BaseException:
             await asyncio.shield(source.cancel(self._ctx.cancel.reason or "client_disconnect"))
             raise
-        self._ended(None)
+        self._books.ended(None)
         return returned
 
     async def _ask_prefill(self, request: EngineRequest) -> Source:
@@ -166,26 +165,8 @@ class PairOpener:
         if self._pair is not None:
             self._pair.fail(error)
         if error.worker_fault:
-            self._log("encode", error.worker, error.cause)
+            self._books.failed("encode", error.worker, error.cause)
 
     def _failed(self, error: GatewayError) -> PartnerFailed:
-        self._ended(error)
+        self._books.ended(error)
         return PartnerFailed(error, self._prefill.worker.id)
-
-    def _ended(self, error: GatewayError | None) -> None:
-        """The prefill worker's part is over: book it, whatever becomes of the rest."""
-        router = self._services.router
-        if error is None:
-            router.commit(self._prefill)
-            router.release(self._prefill, "ok")
-            self._facts.prefilled()
-            return
-        router.release(self._prefill, outcome_of(error))
-        if not error.worker_fault:
-            return
-        self._log("prefill", self._prefill.worker.id, error)
-
-    def _log(self, leg: str, worker: str, error: GatewayError) -> None:
-        self._facts.leg_failed(leg, error.code)
-        facts = {"request_id": self._ctx.request_id, "worker": self._lease.worker.id, leg: worker}
-        log.warning("%s engine failed", leg, extra={**facts, "error": error.detail or error.message})

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from smg.core.backends import RawResponse
 from smg.core.context import RequestContext
 from smg.core.request import Hints
 from smg.engines.http.fields import Fields
@@ -79,6 +80,11 @@ def forwarded(ctx: RequestContext, headers: Mapping[str, str]) -> dict[str, str]
     if ctx.trace is not None:
         out["traceparent"] = ctx.trace.header()
     return out
+
+
+def is_events(answer: RawResponse) -> bool:
+    """Whether an answer is a stream of server-sent events."""
+    return answer.header("content-type").lower().startswith("text/event-stream")
 
 
 def at_rank(rank: int | None) -> dict[str, Any]:

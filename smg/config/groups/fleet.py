@@ -133,12 +133,13 @@ class DisaggregationSettings(Group, frozen=True):
         tuple[str, ...],
         option(
             "--prefill",
-            "Prefill engine, as grpc://host:port and, if decode engines do not find it at 8998, its bootstrap port "
-            "(a number, or none); may be given several times.",
+            "Prefill engine, as grpc://host:port, or http://host:port of SGLang, and, if decode engines do not find it "
+            "at 8998, its bootstrap port (a number, or none); may be given several times.",
         ),
     ] = ()
     decode: Annotated[
-        tuple[str, ...], option("--decode", "Decode engine, as grpc://host:port; may be given several times.")
+        tuple[str, ...],
+        option("--decode", "Decode engine, as grpc://host:port or http://host:port; may be given several times."),
     ] = ()
     encode: Annotated[
         tuple[str, ...],

@@ -170,7 +170,11 @@ class TestFacts:
             info = await driver.info()
             assert driver.runtime == server
             assert (info.model_id, info.models, info.context_length) == ("m", ("m", "adapter"), 4096)
-            own = {"vllm": {"tokenize_api", "detokenize_api"}, "sglang": {"generate_api"}, "openai": set()}
+            own = {
+                "vllm": {"tokenize_api", "detokenize_api"},
+                "sglang": {"generate_api", "dp_rank", "disaggregation"},
+                "openai": set(),
+            }
             assert driver.capabilities == {"chat_api", "completions_api", "loads"} | own[server]
             assert "secret" not in str(info)
 
