@@ -15,9 +15,10 @@ from smg.control.describe import Describer
 from smg.control.kv_events import KvSubscriptions
 from smg.control.tokenizer_jobs import TokenizerJobs
 from smg.core.errors import GatewayError
-from smg.engines.base import Driver, EngineInfo
+from smg.engines.base import Driver, EngineInfo, EngineLoad
 from smg.engines.driver import GrpcDriver
 from smg.engines.finding import scheme_of
+from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
@@ -75,7 +76,7 @@ class FleetControl:
         if self._settings.routing.kv_events and self._region.index is not None:
             metrics = Metrics(self._region, PROCESS)
             workers, driver = lambda: self.registry.workers, self._driver_of
-            kv = KvSubscriptions(self._region.index, metrics, workers, driver, self._routed_by_cache)
+            kv = KvSubscriptions(self._region.index, metrics, workers, driver, self._routed_by_cache, self._take_load)
             self._spawn(kv.run())
         for number, source in enumerate(self._sources):
             self._spawn(self._follow(number, source))
@@ -263,6 +264,11 @@ class FleetControl:
         monitor = self._monitors.get(worker_id)
         driver = monitor.driver if monitor is not None else None
         return driver if isinstance(driver, GrpcDriver) else None
+
+    def _take_load(self, worker: WorkerRecord, load: EngineLoad) -> None:
+        """An engine has told its load without being asked."""
+        last = self.registry.load(worker.id)
+        self.registry.report_load(worker.id, loads.take(self._region, worker, last, load))
 
     def _routed_by_cache(self, worker: WorkerRecord) -> bool:
         """Whether anybody looks at what the worker holds."""

@@ -102,6 +102,9 @@ class WorkerMonitor:
     async def _poll_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._loads_interval)
+            last = self._registry.load(self.worker.id)
+            if self._health.status == "ready" and last is not None and last.fresh:
+                continue
             if self._health.status == "ready" and self._driver is not None:
                 report = await loads.poll(self._region, self.worker, self._driver)
                 if report is not None:
