@@ -15,7 +15,7 @@ async def workers(request: Request, services: Services) -> dict[str, Any]:
     if model:
         found = [worker for worker in found if model in worker["models"]]
     kinds = [worker["worker_type"] for worker in found]
-    stats = {f"{kind}_count": kinds.count(kind) for kind in ("regular", "prefill", "decode")}
+    stats = {f"{kind}_count": kinds.count(kind) for kind in ("regular", "prefill", "decode", "encode")}
     return {"workers": found, "total": len(found), "stats": stats}
 
 

@@ -29,8 +29,8 @@ from smg.engines.http.fields import Fields
 from smg.engines.http.routes import BY_DIALECT
 from smg.engines.transport.errors import presentable
 from smg.pipeline.backend import choose
-from smg.pipeline.raw_call import RawCall, ask_for_usage, forwarded
-from smg.pipeline.relay import Relay, is_events
+from smg.pipeline.raw_call import RawCall, ask_for_usage, forwarded, is_events
+from smg.pipeline.relay import Relay
 from smg.pipeline.services import Services
 
 # Bodies above this many bytes are read in a thread.

@@ -139,12 +139,13 @@ def transport(request: Request) -> asyncio.Transport:
 
 
 def worker_header(services: Services, ctx: RequestContext) -> dict[str, str]:
-    """``x-smg-worker`` with the chosen worker's id and, of a pair, ``x-smg-prefill-worker``, and
-    ``x-smg-routing-decision`` with how it was chosen, where the operator has opted in; ``x-smg-warning`` where the
-    worker could not do all that was asked, and ``x-smg-resumed`` with how often another one has taken over."""
+    """``x-smg-worker`` with the chosen worker's id and, of a pair, ``x-smg-prefill-worker`` and maybe
+    ``x-smg-encode-worker`` (several are separated by commas), and ``x-smg-routing-decision`` with how it was chosen,
+    where the operator has opted in; ``x-smg-warning`` where the worker could not do all that was asked, and
+    ``x-smg-resumed`` with how often another one has taken over."""
     names = {"x-smg-warning": "warning", "x-smg-resumed": "resumed"}
     if services.settings.telemetry.worker_header:
-        names |= {"x-smg-worker": "worker", "x-smg-prefill-worker": "prefill"}
+        names |= {"x-smg-worker": "worker", "x-smg-prefill-worker": "prefill", "x-smg-encode-worker": "encode"}
     if services.settings.telemetry.routing_decision_header:
         names["x-smg-routing-decision"] = "decision"
     return {header: ctx.notes[note] for header, note in names.items() if note in ctx.notes}

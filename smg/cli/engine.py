@@ -92,10 +92,16 @@ def _mock_flags(command: argparse.ArgumentParser) -> None:
         "--role",
         choices=("regular", "prefill", "decode", "encode"),
         default="regular",
-        help="part it takes in a disaggregated fleet; prefill and decode engines check that they were told the same",
+        help="part it takes in a disaggregated fleet; its engines check that they were told the same",
     )
     command.add_argument(
-        "--bootstrap-port", type=_port, default=0, help="port where a prefill engine hands over; 0 picks a free one"
+        "--bootstrap-port",
+        type=_port,
+        default=0,
+        help="port where a prefill or encode engine hands over; 0 picks a free one",
+    )
+    command.add_argument(
+        "--bundle", type=Path, metavar="PATH", help="directory with the tokenizer files it sends; default: its own"
     )
     command.add_argument(
         "--kv-connector",
@@ -129,8 +135,9 @@ def _run_mock(arguments: argparse.Namespace) -> int:
     if arguments.contract in HTTP_SERVERS:
         return _run_http(arguments)
     from smg.engine_server.mock import MockEngine, Script
+    from smg.engine_server.mock.tokenizer import packed
 
-    rest = {
+    rest: dict[str, Any] = {
         "per_chunk": arguments.chunk,
         "first_delay": arguments.delay_first_ms / 1000,
         "chunk_delay": arguments.delay_token_ms / 1000,
@@ -138,6 +145,8 @@ def _run_mock(arguments: argparse.Namespace) -> int:
         "cached_tokens": arguments.cached_tokens,
         "faults": tuple(arguments.fault),
     }
+    if arguments.bundle is not None:
+        rest["bundle"], rest["vocab_size"] = packed(arguments.bundle)
     if arguments.text:
         script = Script.text(*arguments.text, split=arguments.split, **rest)
     else:
@@ -175,6 +184,8 @@ def _run_http(arguments: argparse.Namespace) -> int:
         context_length=arguments.context_length,
         delay=arguments.delay_token_ms / 1000,
         cached_tokens=arguments.cached_tokens,
+        # Enough to see whose they are.
+        prompt_logprobs=((-0.5, 1, None),) if arguments.role == "prefill" else (),
         faults=tuple(
             HttpFault(kind="reset" if fault.kind == "eof" else fault.kind, after=fault.after_chunks)
             for fault in arguments.fault
@@ -183,8 +194,20 @@ def _run_http(arguments: argparse.Namespace) -> int:
 
     async def serving() -> None:
         server = HTTP_SERVERS[arguments.contract]
-        engine = MockHttpEngine(script, arguments.port, server=server, host=arguments.host)
-        await serve.run(engine, arguments.grace_secs, lambda: {"model": arguments.model, "pid": os.getpid()})
+        engine = MockHttpEngine(
+            script,
+            arguments.port,
+            server=server,
+            host=arguments.host,
+            role=arguments.role,
+            bootstrap_port=arguments.bootstrap_port,
+        )
+
+        def facts() -> dict[str, Any]:
+            port = {"bootstrap_port": engine.bootstrap_port} if engine.bootstrap_port else {}
+            return {"model": arguments.model, "pid": os.getpid(), **port}
+
+        await serve.run(engine, arguments.grace_secs, facts)
 
     asyncio.run(serving())
     return 0

@@ -30,6 +30,10 @@ class SettingsError(Exception):
 
 
 # An engine's address without a scheme, maybe with a data-parallel rank.
+# Schemes of engines that work alone, in pairs, and as encoders.
+_SCHEMES = ("grpc", "grpcs", "http", "https", "ipc", "zmq")
+_PAIRS = ("grpc", "grpcs", "http", "https")
+_ENCODERS = ("grpc", "grpcs")
 _RANK = re.compile(r"@\d+$")
 _HOST_AND_PORT = re.compile(r"[^\s/@]+:\d+(@\d+)?")
 
@@ -147,7 +151,7 @@ def check(settings: Settings) -> list[str]:
     seen: set[str] = set()
     for flag, url in _addresses(settings, out):
         scheme, mark, rest = url.partition("://")
-        schemes = ("grpc", "grpcs", "http", "https", "ipc", "zmq") if flag == "--worker-urls" else ("grpc", "grpcs")
+        schemes = _SCHEMES if flag == "--worker-urls" else _ENCODERS if flag == "--encode" else _PAIRS
         named = scheme in schemes and bool(rest)
         if not (named if mark else flag == "--worker-urls" and _HOST_AND_PORT.fullmatch(url)):
             out.append(f"{flag}: {url!r} is not an engine address such as grpc://127.0.0.1:50051")

@@ -16,10 +16,10 @@ from smg.control.kv_events import KvSubscriptions
 from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
 from smg.core.errors import GatewayError
-from smg.engines.base import Driver, EngineInfo
+from smg.engines.base import Driver, EngineInfo, EngineLoad
 from smg.engines.driver import GrpcDriver
 from smg.engines.finding import scheme_of
-from smg.engines.http.address import with_rank
+from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
@@ -58,7 +58,6 @@ class FleetControl:
         self._api = ApiSource(worker.spec for worker in kept if worker.origin == ApiSource.name and worker.spec)
         self._sources = [*sources, self._api]
         self._wanted: dict[int, Sequence[WorkerSpec]] = {}
-        self._ranks: dict[str, int] = {}  # of engines that are one worker per rank, by URL
         self._monitors: dict[str, WorkerMonitor] = {}  # by worker id
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}
@@ -82,7 +81,7 @@ class FleetControl:
         if self._settings.routing.kv_events and self._region.index is not None:
             metrics = Metrics(self._region, PROCESS)
             workers, driver = lambda: self.registry.workers, self._driver_of
-            kv = KvSubscriptions(self._region.index, metrics, workers, driver, self._routed_by_cache)
+            kv = KvSubscriptions(self._region.index, metrics, workers, driver, self._routed_by_cache, self._take_load)
             self._spawn(kv.run())
         for number, source in enumerate(self._sources):
             self._spawn(self._follow(number, source))
@@ -123,8 +122,7 @@ class FleetControl:
         asked: dict[str, tuple[WorkerSpec, str]] = {}
         for number in sorted(self._wanted):
             for spec in self._wanted[number]:
-                for each in self._parts(spec):
-                    asked.setdefault(each.url, (each, self._sources[number].name))
+                asked.setdefault(spec.url, (spec, self._sources[number].name))
         refused = self.registry.refused
         wanted = {url: source for url, source in asked.items() if url not in refused}
         for spec, origin in wanted.values():
@@ -139,26 +137,12 @@ class FleetControl:
                 if worker.url not in wanted and worker.id not in self._draining:
                     self._begin_drain(worker)
 
-    def _parts(self, spec: WorkerSpec) -> list[WorkerSpec]:
-        """The spec itself, or one for each rank of an engine that is known to have several."""
-        count = self._ranks.get(spec.url, 0)
-        return [replace(spec, url=with_rank(spec.url, rank)) for rank in range(count)] or [spec]
-
     def _labels(self, spec: WorkerSpec) -> dict[str, str]:
         """The spec's labels; of an engine core, which does not tell its model, also the configured one."""
         path = self._settings.model.model_path
         if path is None or scheme_of(spec.url) != "zmq":
             return spec.labels
         return {"model_path": path, **spec.labels}
-
-    def _expand(self, worker: WorkerRecord, ranks: int) -> bool:
-        """Let a worker for each data-parallel rank take over from ``worker``; False where that is not wanted."""
-        if not self._settings.fleet.dp_aware:
-            return False
-        log.info("engine has data-parallel ranks", extra={"worker": worker.url, "ranks": ranks})
-        self._ranks[worker.url] = ranks
-        self._reconcile()
-        return True
 
     def _watch(self, spec: WorkerSpec, origin: str) -> None:
         """Have the worker in the registry and a monitor on it."""
@@ -181,7 +165,6 @@ class FleetControl:
             self._tokenizers.want,
             worker.wanted.runtime,
             self._settings.fleet.load_monitor_interval,
-            self._expand,
             self._settings.server.workers + 1,
         )
         self._monitors[worker.id] = monitor
@@ -287,6 +270,11 @@ class FleetControl:
         monitor = self._monitors.get(worker_id)
         driver = monitor.driver if monitor is not None else None
         return driver if isinstance(driver, GrpcDriver) else None
+
+    def _take_load(self, worker: WorkerRecord, load: EngineLoad) -> None:
+        """An engine has told its load without being asked."""
+        last = self.registry.load(worker.id)
+        self.registry.report_load(worker.id, loads.take(self._region, worker, last, load))
 
     def _routed_by_cache(self, worker: WorkerRecord) -> bool:
         """Whether anybody looks at what the worker holds."""

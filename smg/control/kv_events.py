@@ -10,11 +10,13 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable
+from typing import TypeAlias
 
 from smg._native.event_blocks import EventBlocks
 from smg._native.prefix_index import PrefixIndex
 from smg.core import clock
 from smg.core.errors import GatewayError
+from smg.engines.base import EngineLoad
 from smg.engines.driver import GrpcDriver
 from smg.engines.kv_events import KvBatch
 from smg.engines.transport.errors import RpcError
@@ -31,7 +33,12 @@ LOST_SECS = 1.0
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 30.0
 _JITTER = 0.2
+OnLoad: TypeAlias = Callable[[WorkerRecord, EngineLoad], None]
 STATES: dict[State, int] = {"syncing": 1, "live": 2, "resync": 3}
+
+
+def _nobody(_worker: WorkerRecord, _load: EngineLoad) -> None:
+    """Nobody wants to know."""
 
 
 class IndexPlace:
@@ -66,7 +73,10 @@ class IndexPlace:
 class Subscription:
     """One worker's stream: a KvFeed for each of its ranks that has a slot."""
 
-    def __init__(self, worker: WorkerRecord, driver: GrpcDriver, index: PrefixIndex, metrics: Metrics) -> None:
+    def __init__(
+        self, worker: WorkerRecord, driver: GrpcDriver, index: PrefixIndex, metrics: Metrics, on_load: OnLoad
+    ) -> None:
+        self._on_load = on_load
         self.worker = worker
         self.driver = driver
         self.slots = tuple(worker.slots)
@@ -125,6 +135,8 @@ class Subscription:
         return lasts[0] + 1 if len(lasts) == 1 and lasts[0] is not None else 0
 
     def _apply(self, batch: KvBatch) -> bool:
+        if batch.load is not None:
+            self._on_load(self.worker, batch.load)
         feed = self.feeds.get(batch.rank)
         if feed is None or not self._places[batch.rank].ours():
             return False
@@ -174,7 +186,10 @@ class Subscription:
 
 
 class KvSubscriptions:
-    """Keeps a Subscription for every worker that ``wanted`` says so of, with the driver ``driver`` gives for it."""
+    """Keeps a Subscription for every worker that ``wanted`` says so of, with the driver ``driver`` gives for it.
+
+    ``on_load`` is told the loads that come with the events.
+    """
 
     def __init__(
         self,
@@ -183,7 +198,9 @@ class KvSubscriptions:
         workers: Callable[[], list[WorkerRecord]],
         driver: Callable[[str], GrpcDriver | None],
         wanted: Callable[[WorkerRecord], bool],
+        on_load: OnLoad = _nobody,
     ) -> None:
+        self._on_load = on_load
         self._index = index
         self._metrics = metrics
         self._workers = workers
@@ -212,7 +229,7 @@ class KvSubscriptions:
         for worker in workers.values():
             driver = self._driver(worker.id)
             if worker.id not in self._running and driver is not None and self._follows(worker):
-                subscription = Subscription(worker, driver, self._index, self._metrics)
+                subscription = Subscription(worker, driver, self._index, self._metrics, self._on_load)
                 task = asyncio.create_task(subscription.run(), name=f"KV events of {worker.url}")
                 task.add_done_callback(_report)
                 self._running[worker.id] = subscription, task

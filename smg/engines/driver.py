@@ -28,6 +28,7 @@ INFO_SECS = 10.0
 HEALTH_SECS = 5.0
 LOADS_SECS = 2.0
 ABORT_SECS = 2.0
+ENCODE_SECS = 120.0
 BUNDLE_SECS = 120.0
 # On top of what an engine was given to run out of requests.
 FLUSH_MARGIN_SECS = 45.0
@@ -78,12 +79,7 @@ class GrpcDriver:
             message = await background(self.adapter.generate, request)
             # Nor are they kept while the engine answers.
             request = replace(request, media=None)
-        if len(message) > self._message_limit:
-            raise GatewayError(
-                "request_too_large",
-                f"the request is {len(message)} bytes for the engine, but only {self._message_limit} may be sent to it "
-                "(--grpc-max-message-size)",
-            )
+        self._fitting(message)
         decoder = self.adapter.decoder(request)
         call = self._generate(message, decoder, _trace(ctx, request.trace))
         source = GrpcSource(self, ctx, request, call, decoder)
@@ -148,17 +144,29 @@ class GrpcDriver:
         except ValueError as error:
             raise _unreadable(error) from None
 
-    async def encode(self, ctx: RequestContext, request_id: str, item: MediaItem, token_id: int, room: int) -> None:
-        """Have one media item encoded and handed over in ``room``; the request's own deadline bounds it.
+    async def encode(
+        self,
+        ctx: RequestContext,
+        request_id: str,
+        item: MediaItem,
+        token_id: int,
+        room: int,
+        timeout: float = ENCODE_SECS,
+    ) -> None:
+        """Have one media item encoded and handed over in ``room``; ``timeout`` (seconds) and the request's own deadline
+        bound it.
 
         Raises:
             GatewayError: ``not_implemented`` where the contract has no encoder, ``worker_failed`` (502) when the engine
-                does not accept it, or as for any call.
+                does not accept it, ``request_too_large`` (413), or as for any call.
         """
-        message = self.adapter.encode(request_id, item, token_id, room)
-        timeout = ctx.remaining()
-        if timeout == 0.0:
+        # Megabytes to copy, which is done without the GIL.
+        message = await background(self.adapter.encode, request_id, item, token_id, room)
+        self._fitting(message)
+        remaining = ctx.remaining()
+        if remaining == 0.0:
             raise cancelled_error("deadline")
+        timeout = timeout if remaining is None else min(timeout, remaining)
         path = f"/{self.adapter.encoder_service}/Encode"
         answer = await self._transport.unary(path, message, timeout, _trace(ctx, None))
         try:
@@ -250,6 +258,15 @@ class GrpcDriver:
         if self._reads_tokens is not None and decoder.plain is not None:
             return self._reads_tokens.generate(path, message, None, metadata)
         return self._transport.stream(path, message, None, metadata)
+
+    def _fitting(self, message: bytes) -> None:
+        """Raise GatewayError (413) for a message that is too large to be sent."""
+        if len(message) > self._message_limit:
+            raise GatewayError(
+                "request_too_large",
+                f"the request is {len(message)} bytes for the engine, but only {self._message_limit} may be sent to it "
+                "(--grpc-max-message-size)",
+            )
 
     def _close_when_idle(self) -> None:
         if self._retired and not self._sources:

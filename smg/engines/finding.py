@@ -97,7 +97,7 @@ class Finder:
 
     def _zmq(self) -> Driver:
         try:
-            return ZmqDriver(self._url, _CONTROL, self._processes, self._labels)
+            return ZmqDriver(self._url, _CONTROL, self._processes, self._labels, runtime=self._runtime)
         except ValueError as error:
             message = "the sockets for the engine cannot be opened"
             raise GatewayError("worker_failed", message, detail=str(error), worker_fault=True) from None

@@ -12,6 +12,7 @@ import msgspec
 from smg_grpc_proto.generated import common_pb2 as pb
 
 from smg.engines import protobuf
+from smg.engines.base import EngineLoad
 
 _DEVICE = (pb.KV_CACHE_TIER_UNSPECIFIED, pb.KV_CACHE_TIER_DEVICE)
 _LOCAL = (pb.KV_CACHE_LOCALITY_UNSPECIFIED, pb.KV_CACHE_LOCALITY_LOCAL)
@@ -56,7 +57,8 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class KvBatch(msgspec.Struct, frozen=True):
-    """What one rank did. ``timestamp`` is the engine's, in Unix seconds. ``load_only``: no news of the cache."""
+    """What one rank did. ``timestamp`` is the engine's, in Unix seconds. ``load_only``: no news of the cache. ``load``
+    is the rank's own, None where it is not told."""
 
     sequence: int
     timestamp: float
@@ -64,6 +66,7 @@ class KvBatch(msgspec.Struct, frozen=True):
     rank: int = 0
     chunk: Chunk | None = None
     load_only: bool = False
+    load: EngineLoad | None = None
 
 
 def subscription(start: int) -> bytes:
@@ -85,6 +88,23 @@ def decode(message: bytes) -> KvBatch:
         rank=batch.dp_rank if batch.HasField("dp_rank") else 0,
         chunk=chunk,
         load_only=batch.HasField("load") and batch.load.load_only,
+        load=_load(batch.load, batch.dp_rank) if batch.HasField("load") else None,
+    )
+
+
+def _load(told: Any, rank: int) -> EngineLoad:
+    """What an engine tells of its load by itself (spec engine-contract 2.9); parts of it are missing now and then."""
+    return EngineLoad(
+        dp_rank=rank,
+        running=told.running_requests,
+        waiting=told.waiting_requests,
+        used_tokens=max(told.num_used_tokens, 0),
+        max_tokens=max(told.max_total_num_tokens, 0),
+        usage=told.active_token_usage if told.HasField("active_token_usage") else told.token_usage,
+        queued_tokens=told.waiting_uncached_tokens,
+        throughput=told.gen_throughput,
+        cache_hit_rate=told.cache_hit_rate,
+        max_running=told.max_running_requests,
     )
 
 

@@ -139,7 +139,7 @@ class DriverPool:
     def _make(self, worker: Target) -> PoolDriver:
         if worker.url.startswith(_CORES):
             on_load = None if self._on_load is None else partial(self._on_load, worker)
-            return ZmqDriver(worker.url, self._process, labels=worker.labels, on_load=on_load)
+            return ZmqDriver(worker.url, self._process, labels=worker.labels, on_load=on_load, runtime=worker.runtime)
         if worker.kind == "raw":
             return HttpDriver(worker.url, worker.runtime, worker.api_key)
         contract = adapter(worker.runtime)
@@ -149,7 +149,7 @@ class DriverPool:
 def _fits(driver: PoolDriver, worker: Target) -> bool:
     """Whether the driver is still what the worker needs."""
     if isinstance(driver, ZmqDriver):
-        driver.relabel(worker.labels)
+        driver.relabel(worker.labels, worker.runtime)
         return driver.url == worker.url
     if (driver.url, driver.runtime, driver.kind) != (worker.url, worker.runtime, worker.kind):
         return False

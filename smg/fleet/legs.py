@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from smg.config import legs
 from smg.config.settings import DisaggregationSettings
-from smg.engines.transport.address import parse
+from smg.engines.finding import scheme_of
 from smg.fleet.records import Role
 from smg.fleet.roles import BOOTSTRAP_PORT, ROLE
 from smg.fleet.sources import WorkerSpec
@@ -33,7 +33,7 @@ class LegSource:
 def _specs(role: Role, values: Sequence[str], runtime: str) -> list[WorkerSpec]:
     specs = []
     for url, port in legs.parse(values):
-        parse(url)
+        scheme_of(url)
         labels: dict[str, str] = {ROLE: role}
         if port is not None:
             labels[BOOTSTRAP_PORT] = str(port)

@@ -13,14 +13,22 @@ from smg.fleet.records import WorkerRecord
 
 log = logging.getLogger("smg.fleet")
 
+# Two of the heartbeats with which idle engines tell their load (spec engine-contract 2.9, 2.12).
+PUSHED_SECS = 10.0
 _MILLION = 1_000_000
 
 
 class LoadReport(msgspec.Struct, frozen=True):
-    """What one engine said last: its ranks, and the Unix time in seconds at which it did."""
+    """What one engine said last: its ranks, and the Unix time in seconds at which it did; ``pushed``: unasked."""
 
     timestamp: float
     ranks: tuple[EngineLoad, ...]
+    pushed: bool = False
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the engine goes on telling by itself, so that nobody has to ask."""
+        return self.pushed and clock.wall() - self.timestamp < PUSHED_SECS
 
 
 async def poll(region: table.Region, worker: WorkerRecord, driver: Driver) -> LoadReport | None:
@@ -34,6 +42,14 @@ async def poll(region: table.Region, worker: WorkerRecord, driver: Driver) -> Lo
         return None
     write_all(region, worker, ranks)
     return LoadReport(clock.wall(), tuple(ranks))
+
+
+def take(region: table.Region, worker: WorkerRecord, last: LoadReport | None, load: EngineLoad) -> LoadReport:
+    """Take over what one rank of an engine tells unasked, beside what the others have said last."""
+    others = () if last is None else (each for each in last.ranks if each.dp_rank != load.dp_rank)
+    ranks = sorted((*others, load), key=lambda each: each.dp_rank)
+    write_all(region, worker, ranks)
+    return LoadReport(clock.wall(), tuple(ranks), pushed=True)
 
 
 def write_all(region: table.Region, worker: WorkerRecord, ranks: Sequence[EngineLoad]) -> None:

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from smg._native import region as table
 from smg.core import clock
 from smg.core.errors import GatewayError
-from smg.engines.base import Driver, EngineInfo
+from smg.engines.base import Driver
 from smg.engines.finding import Finder
-from smg.engines.http.address import split_rank
 from smg.engines.transport.errors import RpcError
 from smg.fleet import loads
 from smg.fleet.health import Health, Thresholds
@@ -24,11 +23,6 @@ from smg.fleet.registry import Registry
 log = logging.getLogger("smg.fleet")
 
 Identified = Callable[[str], None]
-Expand = Callable[[WorkerRecord, int], bool]
-
-
-def _never(_worker: WorkerRecord, _ranks: int) -> bool:
-    return False
 
 
 class WorkerMonitor:
@@ -37,8 +31,7 @@ class WorkerMonitor:
     ``runtime`` is the configured contract or empty, ``loads_interval`` the time between polls of its load, in seconds.
     ``probed`` is the Unix time of the last probe's end. ``probes`` bounds how many monitors probe at the same time;
     ``on_identified`` is called with the model's id when an engine has told something new, or its model still has no
-    tokenizer. ``expand(worker, ranks)`` is asked when an HTTP engine has several data-parallel ranks; True: workers of
-    their own take the place of this one. ``processes`` counts those of the gateway that engines can connect to.
+    tokenizer. ``processes`` counts those of the gateway that engines can connect to.
     """
 
     def __init__(
@@ -52,7 +45,6 @@ class WorkerMonitor:
         on_identified: Identified,
         runtime: str = "",
         loads_interval: float = 2.0,
-        expand: Expand = _never,
         processes: int = 1,
     ) -> None:
         self.worker = worker
@@ -67,7 +59,6 @@ class WorkerMonitor:
         self._health = Health(thresholds, clock.monotonic(), worker.status)
         known = worker.runtime if worker.kind == "tokens" else ""
         self._finder = Finder(worker.url, runtime or known, worker.api_key, worker.labels, processes)
-        self._expand = expand
         self._driver: Driver | None = None
         self._identified = False
         self._seen_failures = 0
@@ -111,6 +102,9 @@ class WorkerMonitor:
     async def _poll_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._loads_interval)
+            last = self._registry.load(self.worker.id)
+            if self._health.status == "ready" and last is not None and last.fresh:
+                continue
             if self._health.status == "ready" and self._driver is not None:
                 report = await loads.poll(self._region, self.worker, self._driver)
                 if report is not None:
@@ -126,8 +120,8 @@ class WorkerMonitor:
             if self._region.worker_get(slot, table.FAILURES):
                 # A restart may have been quicker than our probes: it could be another model by now.
                 self._identified = False
-            if not self._identified and await self._identify():
-                return
+            if not self._identified:
+                await self._identify()
             if not self._streaming():
                 if not await self._probe():
                     self._failed("the engine reports that it is not healthy")
@@ -144,8 +138,8 @@ class WorkerMonitor:
         self._seen_failures = 0
         self._registry.set_status(self.worker.id, self._health.good())
 
-    async def _identify(self) -> bool:
-        """Find the contract, read model and server information; True when other workers take over from here.
+    async def _identify(self) -> None:
+        """Find the contract, read model and server information.
 
         Raises:
             GatewayError: nobody answers, or nobody who is known.
@@ -162,13 +156,10 @@ class WorkerMonitor:
                 await self._finder.forget(driver)
             raise
         self._identified = True
-        if _ranks(driver, info) > 1 and self._expand(self.worker, _ranks(driver, info)):
-            return True
         news = self._registry.info(self.worker.id) != info
         self._registry.identify(self.worker.id, driver.runtime, info, driver.capabilities, driver.kind)
         if driver.kind == "tokens":
             self._see_to_tokenizers(news)
-        return False
 
     def _see_to_tokenizers(self, news: bool) -> None:
         for name in self.worker.models:
@@ -202,11 +193,3 @@ class WorkerMonitor:
 
 def _milliseconds() -> int:
     return int(clock.monotonic() * 1000)
-
-
-def _ranks(driver: Driver, info: EngineInfo) -> int:
-    """Data-parallel ranks that the worker stands for and that requests can be sent to; others balance by themselves."""
-    if driver.kind != "raw" or driver.runtime != "sglang" or split_rank(driver.url)[1] is not None:
-        return 1
-    size = info.labels.get("dp_size", "")
-    return int(size) if size.isdecimal() else 1

@@ -276,7 +276,7 @@ class Registry:
 
     def _set_ranks(self, worker: WorkerRecord) -> None:
         """Have a slot for each of the worker's data-parallel ranks, if they are routed to one by one."""
-        wanted = ranks_of(worker) if self._dp_aware else ()
+        wanted = ranks_of(worker, dp_aware=self._dp_aware)
         if tuple(rank.number for rank in worker.ranks) == tuple(wanted):
             return
         for rank in worker.ranks:

@@ -49,7 +49,7 @@ def meeting_point(worker: WorkerRecord) -> tuple[str, int]:
 
 def facts(worker: WorkerRecord) -> tuple[str, ...]:
     """What ``fits`` compares; the contract first, empty where the engine has not told."""
-    return (worker.runtime, *(worker.labels.get(name, "") for name in _FACTS))
+    return (worker.runtime, worker.kind, *(worker.labels.get(name, "") for name in _FACTS))
 
 
 def fits(one: tuple[str, ...], other: tuple[str, ...]) -> bool:

@@ -1,25 +1,28 @@
 """The media items of one attempt on their way through encode engines (spec engine-contract 5.4, routing 5).
 
-Every item goes to an encode worker of its own choice, by its content, so that the same image meets the same engine's
-cache. The engines that generate are not kept waiting: they are told where each item's embeddings will come from.
+Every item has an encode worker, chosen by its content, so that the same image meets the same engine's cache. The
+engines that generate are not kept waiting: they are told where each item's embeddings will come from.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
+from smg.core import clock
 from smg.core.backends import Bootstrap
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.core.media import MediaItem
+from smg.core.media import MediaInputs, MediaItem
 from smg.fleet.breaker import Outcome
 from smg.fleet.roles import meeting_point
+from smg.pipeline.facts import Facts
 from smg.pipeline.services import Services
 from smg.routing.fleet_router import outcome_of
 from smg.routing.handoff import ENCODE_ROOM_BITS
 from smg.routing.pairing import PartnerFailed
-from smg.routing.router import Lease, Query
+from smg.routing.router import Lease
+
+# What encode engines may take to answer, in seconds, after the prompt for which they worked has been computed.
+_LATE_SECS = 2.0
 
 
 class EncodeJobs:
@@ -29,35 +32,30 @@ class EncodeJobs:
     an engine to miss its embeddings. The error names the worker that a further attempt should leave out.
     """
 
-    def __init__(self, services: Services, ctx: RequestContext, on_failure: Callable[[PartnerFailed], None]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        ctx: RequestContext,
+        facts: Facts,
+        on_failure: Callable[[PartnerFailed], None],
+    ) -> None:
         self._services = services
         self._ctx = ctx
+        self._facts = facts
         self._on_failure = on_failure
         self._tasks: list[asyncio.Task[None]] = []
         self._detach: Callable[[], None] = lambda: None
 
-    def start(self, query: Query, request_id: str, items: Sequence[MediaItem], token_id: int) -> tuple[Bootstrap, ...]:
-        """Send each item to a worker; returns where the prefill engine gets its embeddings from, in the items' order.
+    def start(self, leases: Sequence[Lease], request_id: str, media: MediaInputs) -> tuple[Bootstrap, ...]:
+        """Send each item to the worker of its lease, which is given back when its call is over.
 
-        Raises:
-            GatewayError: ``no_available_workers`` (503); nothing has been sent then.
+        Returns where the prefill engine gets the embeddings from, in the items' order.
         """
-        leases: list[Lease] = []
-        try:
-            for item in items:
-                hints = replace(query.hints, routing_key=item.digest, target_worker=None)
-                chosen = Query(query.model, hints=hints, leg="encode", tried=query.tried)
-                leases.append(self._services.router.select(chosen))
-        except BaseException:
-            for lease in leases:
-                self._services.router.release(lease, "cancelled")
-            raise
-        places = [
-            Bootstrap(*meeting_point(lease.worker), self._services.rooms.next(ENCODE_ROOM_BITS)) for lease in leases
-        ]
+        rooms = self._services.rooms
+        places = [Bootstrap(*meeting_point(lease.worker), rooms.next(ENCODE_ROOM_BITS)) for lease in leases]
         loop = asyncio.get_running_loop()
-        for lease, item, place in zip(leases, items, places, strict=True):
-            self._tasks.append(loop.create_task(self._encode(lease, request_id, item, token_id, place.room)))
+        for lease, item, place in zip(leases, media.items, places, strict=True):
+            self._tasks.append(loop.create_task(self._encode(lease, request_id, item, media.token_id, place.room)))
         self._detach = self._ctx.cancel.on_cancel(lambda _: self.cancel())
         return tuple(places)
 
@@ -67,11 +65,22 @@ class EncodeJobs:
         for task in self._tasks:
             task.cancel()
 
+    def not_needed(self) -> None:
+        """Nobody waits for embeddings any more: stop what still runs in a moment."""
+        if not all(task.done() for task in self._tasks):
+            asyncio.get_running_loop().call_later(_LATE_SECS, self.cancel)
+        else:
+            self._detach()
+
     async def _encode(self, lease: Lease, request_id: str, item: MediaItem, token_id: int, room: int) -> None:
         outcome: Outcome = "cancelled"
+        began = clock.monotonic()
         try:
-            await self._services.drivers.grpc(lease.worker).encode(self._ctx, request_id, item, token_id, room)
+            driver = self._services.drivers.grpc(lease.worker)
+            patience = self._services.settings.disaggregation.encode_timeout_secs
+            await driver.encode(self._ctx, request_id, item, token_id, room, patience)
             outcome = "ok"
+            self._facts.encoded(clock.monotonic() - began, lease.worker.id)
         except GatewayError as error:
             if not self._ctx.cancel:
                 outcome = outcome_of(error)

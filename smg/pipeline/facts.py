@@ -22,6 +22,7 @@ def decision(lease: Lease) -> str:
 def _fields(lease: Lease) -> dict[str, str | int]:
     rank = {} if lease.rank is None else {"rank": lease.rank}
     prefill = {} if lease.prefill is None else {"prefill": lease.prefill.worker.id}
+    encode = {"encode": encoders(lease)} if lease.encode else {}
     matched = f"{lease.matched}/{lease.prompt}"
     return {
         "policy": lease.policy,
@@ -30,7 +31,13 @@ def _fields(lease: Lease) -> dict[str, str | int]:
         "worker": lease.worker.id,
         **rank,
         **prefill,
+        **encode,
     }
+
+
+def encoders(lease: Lease) -> str:
+    """The ids of a lease's encode workers, each once, in the order of the media."""
+    return ",".join(dict.fromkeys(each.worker.id for each in lease.encode))
 
 
 class Facts:
@@ -38,7 +45,7 @@ class Facts:
 
     ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``decision``, ``attempts``, ``warning``, ``invalid``,
     ``resumed`` and ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill`` and ``prefill_reason`` tell
-    of the other.
+    of the other, ``encode`` of those that encode its media.
     """
 
     def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
@@ -79,6 +86,11 @@ class Facts:
         notes = self._ctx.notes
         notes.update(worker=lease.worker.id, reason=lease.reason, attempts=str(attempt))
         notes.pop("prefill", None)
+        notes.pop("encode", None)
+        if lease.encode:
+            notes["encode"] = encoders(lease)
+            for each in lease.encode:
+                self._metrics.worker_selection_total.inc(each.worker.id, self._model, each.policy)
         self._pair, self._prefilled = "", None
         if lease.prefill is not None:
             notes.update(prefill=lease.prefill.worker.id, prefill_reason=lease.prefill.reason)
@@ -137,6 +149,10 @@ class Facts:
         self._metrics.pd_prefill_duration_seconds.observe(now - self._dispatched, self._model, self._pair)
         if self._first is None:
             self._prefilled = now
+
+    def encoded(self, seconds: float, worker: str) -> None:
+        """An encode worker has taken ``seconds`` for one media item."""
+        self._metrics.pd_encode_duration_seconds.observe(seconds, self._model, worker)
 
     def leg_failed(self, leg: str, code: str) -> None:
         """An attempt failed because of the pair's ``leg``."""

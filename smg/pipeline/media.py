@@ -170,9 +170,11 @@ def _refused(message: str, path: str) -> GatewayError:
 
 
 def element_type(workers: Sequence[WorkerRecord]) -> str | None:
-    """The element type to make tensors of: what the model's engines want, float32 where they differ, None where none
-    takes tensors."""
-    wanted = {kind for worker in workers if (kind := _wanted(worker))}
+    """The element type to make tensors of: what those of the model's engines want that are sent any, float32 where they
+    differ, None where none takes tensors."""
+    encoded = any(worker.role == "encode" for worker in workers)
+    spared = ("prefill", "decode") if encoded else ("decode",)
+    wanted = {kind for worker in workers if worker.role not in spared and (kind := _wanted(worker))}
     if not wanted:
         return None
     return wanted.pop() if len(wanted) == 1 else "float32"

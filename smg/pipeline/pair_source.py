@@ -1,8 +1,7 @@
 """A generation on two engines at once: one computes the prompt, the other's tokens are the answer (spec
 engine-contract 5.1).
 
-Both are read all the time, so that neither one's failure waits for the other. An engine whose partner is gone often
-fails too, a moment earlier or later: only who is to blame gets the blame.
+Both are read all the time, so that neither one's failure waits for the other, and only who is to blame gets the blame.
 """
 
 import asyncio
@@ -14,11 +13,9 @@ from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
-from smg.engines.transport.errors import RpcError
+from smg.pipeline.blame import VERDICT_SECS, blamed, gone, too_late
 from smg.routing.pairing import PartnerFailed
 
-# How long the second of two failures is waited for, in seconds, before the first one is believed.
-_VERDICT_SECS = 0.05
 # What a prefill engine may take to end its stream, in seconds, after the answer is whole.
 _LATE_SECS = 2.0
 
@@ -29,7 +26,8 @@ class PairSource:
     """The ``Source`` (and ``RowSource``) of a pair whose prefill worker has the id ``worker``.
 
     ``ended`` is called when the prefill engine has done its work (None) or is to blame for a failure; not when it was
-    stopped. It may take ``patience`` seconds. With ``wants_prompt`` the prompt's log probabilities are its own.
+    stopped. It may take ``patience`` seconds. ``over`` is called when its stream is over, for whatever reason. With
+    ``wants_prompt`` the prompt's log probabilities are its own.
     """
 
     def __init__(
@@ -42,12 +40,14 @@ class PairSource:
         *,
         patience: float,
         wants_prompt: bool = False,
+        over: Callable[[], None] = lambda: None,
     ) -> None:
         self._ctx = ctx
         self._prefill = prefill
         self._decode = decode
         self._worker = worker
         self._ended = ended
+        self._over = over
         self._wants_prompt = wants_prompt
         self._prompt: list[TokenLogprobs] | None = None
         self._cached = 0
@@ -56,7 +56,7 @@ class PairSource:
         self._broken: PartnerFailed | None = None
         # By leg, in the order they came.
         self._failures: dict[str, GatewayError] = {}
-        self._decode_failed = asyncio.Event()
+        self._other_failed = asyncio.Event()
         self._timer = asyncio.get_running_loop().call_later(patience, self._late, patience)
         self._draining = _spawn(self._drain())
 
@@ -95,6 +95,7 @@ class PairSource:
         """A third engine has failed without which the prompt cannot be computed: stop both, unless they have it."""
         if not self._begun and not self._stopped:
             self._broken = error
+            self._other_failed.set()
             _spawn(self.cancel("error"))
 
     async def _drain(self) -> None:
@@ -110,14 +111,15 @@ class PairSource:
             await self._prefill_failed(error)
         finally:
             self._timer.cancel()
+            self._over()
 
     async def _prefill_failed(self, error: GatewayError) -> None:
         if self._ctx.cancel or self._stopped:
             return
         error = self._failures.setdefault("prefill", error)
-        if self._needed and not _gone(error):
-            await _at_most(_VERDICT_SECS, self._decode_failed.wait())
-        if self._blamed() != "prefill":
+        if self._needed and not gone(error):
+            await _at_most(VERDICT_SECS, self._other_failed.wait())
+        if self._broken is not None or blamed(self._failures) != "prefill":
             return
         self._ended(error)
         if self._needed:
@@ -136,9 +138,9 @@ class PairSource:
             return error
         if not self._stopped:
             self._failures["decode"] = error
-            self._decode_failed.set()
-            if self._needed and not _gone(error):
-                await asyncio.wait({self._draining}, timeout=_VERDICT_SECS)
+            self._other_failed.set()
+            if self._needed and not gone(error):
+                await asyncio.wait({self._draining}, timeout=VERDICT_SECS)
             self._stopped = True
             await self._prefill.cancel("error")
         return self._verdict() or error
@@ -146,14 +148,9 @@ class PairSource:
     def _verdict(self) -> GatewayError | None:
         if self._broken is not None:
             return self._broken
-        if self._needed and self._blamed() == "prefill":
+        if self._needed and blamed(self._failures) == "prefill":
             return PartnerFailed(self._failures["prefill"], self._worker)
         return None
-
-    def _blamed(self) -> str | None:
-        """Whose connection has broken, else who failed first."""
-        gone = [leg for leg, error in self._failures.items() if _gone(error)]
-        return next(iter(gone or self._failures), None)
 
     def _late(self, patience: float) -> None:
         self._failures.setdefault("prefill", too_late(patience))
@@ -162,21 +159,6 @@ class PairSource:
     def _leave(self) -> None:
         self._stopped = True
         _spawn(self._prefill.cancel("stop"))
-
-
-def too_late(patience: float) -> GatewayError:
-    """The error of a prefill engine that has not come to an end in ``patience`` seconds."""
-    return GatewayError(
-        "upstream_timeout",
-        "the engine did not answer in time",
-        detail=f"prefill took longer than {patience:g} s",
-        worker_fault=True,
-    )
-
-
-def _gone(error: GatewayError) -> bool:
-    """Whether the engine's connection broke, which its partner's failure cannot cause."""
-    return isinstance(error, RpcError) and error.rpc == "UNAVAILABLE"
 
 
 async def _at_most(seconds: float, waiting: Coroutine[Any, Any, object]) -> None:

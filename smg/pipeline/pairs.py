@@ -1,26 +1,25 @@
 """Opens a generation on a pair of engines, the way their contract wants it (spec engine-contract 5)."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
-from smg.core.backends import EngineRequest, RowSource, Source
+from smg.core.backends import Bootstrap, EngineRequest, RowSource, Source
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
+from smg.pipeline.blame import too_late
+from smg.pipeline.encode_jobs import EncodeJobs
 from smg.pipeline.facts import Facts
-from smg.pipeline.pair_source import PairSource, too_late
+from smg.pipeline.pair_books import PairBooks
+from smg.pipeline.pair_source import PairSource
 from smg.pipeline.services import Services
 from smg.routing import handoff
-from smg.routing.fleet_router import outcome_of
 from smg.routing.pairing import PartnerFailed
 from smg.routing.router import Lease
-
-log = logging.getLogger("smg.pipeline")
 
 
 class _HandedOver:
@@ -55,9 +54,13 @@ class PairOpener:
         self._services = services
         self._ctx = ctx
         self._facts = facts
+        self._books = PairBooks(services, ctx, facts, lease)
         self._lease = lease
         self._prefill = lease.prefill
         self._patience = services.settings.disaggregation.prefill_timeout_secs
+        self._pair: PairSource | None = None
+        # An encode engine failed before both others were asked.
+        self._lost: PartnerFailed | None = None
 
     async def open(self, request: EngineRequest) -> Source:
         """Dispatch ``request`` to both.
@@ -71,23 +74,35 @@ class PairOpener:
 
     async def _open_meeting(self, request: EngineRequest) -> Source:
         """Both at once; they find each other."""
-        legs = handoff.meeting(self._prefill.worker, self._services.rooms)
-        prefill = await self._ask_prefill(replace(request, leg=legs[0], dp_rank=None))
+        jobs = EncodeJobs(self._services, self._ctx, self._facts, self._encode_failed)
+        encoders: Sequence[Bootstrap] = ()
+        if request.media is not None and self._lease.encode:
+            encoders = jobs.start(self._lease.encode, request.id, request.media)
         try:
-            decode = await self._ask_decode(replace(request, leg=legs[1]))
+            legs = handoff.meeting(self._prefill.worker, self._services.rooms, encoders)
+            prefill = await self._ask_prefill(replace(request, leg=legs[0], dp_rank=None))
+            try:
+                decode = await self._ask_decode(replace(request, leg=legs[1]))
+            except BaseException:
+                await asyncio.shield(prefill.cancel("error"))
+                raise
         except BaseException:
-            await asyncio.shield(prefill.cancel("error"))
+            jobs.cancel()
             raise
         wants_prompt = request.logprobs is not None and request.logprobs.prompt
-        return PairSource(
+        self._pair = PairSource(
             self._ctx,
             prefill,
             decode,
             self._prefill.worker.id,
-            self._ended,
+            self._books.ended,
             patience=self._patience,
             wants_prompt=wants_prompt,
+            over=jobs.not_needed,
         )
+        if self._lost is not None:
+            self._pair.fail(self._lost)
+        return self._pair
 
     async def _open_relayed(self, request: EngineRequest) -> Source:
         """First the one, then with what it returned the other; the second hears nothing while the first may fail."""
@@ -125,11 +140,11 @@ class PairOpener:
         except BaseException:
             await asyncio.shield(source.cancel(self._ctx.cancel.reason or "client_disconnect"))
             raise
-        self._ended(None)
+        self._books.ended(None)
         return returned
 
     async def _ask_prefill(self, request: EngineRequest) -> Source:
-        rank = handoff.own_rank(self._prefill.worker, self._prefill.rank)
+        rank = self._prefill.rank
         try:
             driver = self._services.drivers.grpc(self._prefill.worker)
             return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
@@ -139,33 +154,19 @@ class PairOpener:
             raise self._failed(error) from None
 
     async def _ask_decode(self, request: EngineRequest) -> Source:
-        """The client's wish for a rank concerns this engine, unless the worker stands for one."""
-        rank = handoff.own_rank(self._lease.worker, self._lease.rank)
+        """The client's wish for a rank concerns this engine, unless routing has chosen one."""
+        rank = self._lease.rank
         driver = self._services.drivers.grpc(self._lease.worker)
         return await driver.open(self._ctx, request if rank is None else replace(request, dp_rank=rank))
 
-    def _failed(self, error: GatewayError) -> PartnerFailed:
-        self._ended(error)
-        return PartnerFailed(error, self._prefill.worker.id)
+    def _encode_failed(self, error: PartnerFailed) -> None:
+        """An image has no embeddings, so nobody needs to go on."""
+        self._lost = error
+        if self._pair is not None:
+            self._pair.fail(error)
+        if error.worker_fault:
+            self._books.failed("encode", error.worker, error.cause)
 
-    def _ended(self, error: GatewayError | None) -> None:
-        """The prefill worker's part is over: book it, whatever becomes of the rest."""
-        router = self._services.router
-        if error is None:
-            router.commit(self._prefill)
-            router.release(self._prefill, "ok")
-            self._facts.prefilled()
-            return
-        router.release(self._prefill, outcome_of(error))
-        if not error.worker_fault:
-            return
-        self._facts.leg_failed("prefill", error.code)
-        log.warning(
-            "prefill engine failed",
-            extra={
-                "request_id": self._ctx.request_id,
-                "worker": self._lease.worker.id,
-                "prefill": self._prefill.worker.id,
-                "error": error.detail or error.message,
-            },
-        )
+    def _failed(self, error: GatewayError) -> PartnerFailed:
+        self._books.ended(error)
+        return PartnerFailed(error, self._prefill.worker.id)

@@ -41,6 +41,7 @@ class Plan(msgspec.Struct):
             needs=needs.required(request, self.reading.output.constraint),
             wishes=needs.wished(request),
             adapter=request.lora or "",
+            media=() if self.media is None else tuple(item.digest for item in self.media.inputs.items),
         )
 
     def engine_request(self, ctx: RequestContext, request: GenerationRequest, attempt: int) -> EngineRequest:

@@ -1,9 +1,11 @@
 """A request that is passed on as it is: what has to be read of its body, and what is patched (DESIGN 3, raw)."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from smg.core.backends import RawResponse
 from smg.core.context import RequestContext
 from smg.core.request import Hints
 from smg.engines.http.fields import Fields
@@ -46,13 +48,14 @@ class RawCall(msgspec.Struct):
         text = b"".join(self.fields.raw(name) for name in _PROMPT).decode("utf-8", "replace")
         return Query(self.model.id, text=text, hints=self.hints, tokens=len(text) // BYTES_PER_TOKEN, needs=needs)
 
-    def body(self, worker: WorkerRecord) -> bytes:
-        """The body for ``worker``: the model by the name it has there, all else as the client wrote it."""
+    def body(self, worker: WorkerRecord, more: Mapping[str, Any] | None = None) -> bytes:
+        """The body for ``worker``: the model by the name it has there, and the members ``more``; all else as the client
+        wrote it."""
         given = self.fields.text("model")
         if given and given not in worker.models:
             names = {self.model.id, *self.model.aliases}
             self.fields.put("model", next((name for name in worker.models if name in names), self.model.id))
-        return self.fields.body()
+        return self.fields.body_with(more or {})
 
 
 def ask_for_usage(call: RawCall, dialect: str) -> None:
@@ -77,6 +80,21 @@ def forwarded(ctx: RequestContext, headers: Mapping[str, str]) -> dict[str, str]
     if ctx.trace is not None:
         out["traceparent"] = ctx.trace.header()
     return out
+
+
+def is_events(answer: RawResponse) -> bool:
+    """Whether an answer is a stream of server-sent events."""
+    return answer.header("content-type").lower().startswith("text/event-stream")
+
+
+def at_rank(rank: int | None) -> dict[str, Any]:
+    """The member of a body that pins it to a data-parallel rank; none for None."""
+    return {} if rank is None else {"data_parallel_rank": rank}
+
+
+def ranked(headers: dict[str, str], rank: int | None) -> dict[str, str]:
+    """``headers`` with the one that pins a request to a data-parallel rank."""
+    return headers if rank is None else {**headers, "x-data-parallel-rank": str(rank)}
 
 
 def _ids(fields: Fields) -> list[int]:

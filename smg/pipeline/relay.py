@@ -17,7 +17,8 @@ from smg.engines.http.usage import BodyTap, StreamTap, Tap
 from smg.fleet.breaker import Outcome
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.raw_call import RawCall
+from smg.pipeline.raw_call import RawCall, at_rank, is_events, ranked
+from smg.pipeline.raw_pair import RawPair
 from smg.pipeline.services import Services
 from smg.pipeline.trying import Trying
 from smg.routing.admission import AdmissionLease
@@ -87,21 +88,29 @@ class Relay:
         return running.answer
 
     async def _attempt(self, lease: Lease, _number: int) -> _Running:
+        if lease.prefill is not None:
+            pair = RawPair(self._services, self._ctx, self._facts, lease, self._call)
+            answer, first = await self._interrupt.run(pair.open())
+        else:
+            answer, first = await self._alone(lease)
+        self._services.router.commit(lease)
+        return _Running(lease, answer, first)
+
+    async def _alone(self, lease: Lease) -> tuple[RawResponse, bytes]:
         driver = self._services.drivers.http(lease.worker)
-        body = self._call.body(lease.worker)
+        body = self._call.body(lease.worker, at_rank(lease.rank))
+        headers = ranked(self._call.headers, lease.rank)
         for path in self._call.paths:
-            answer = await self._interrupt.run(driver.forward(self._ctx, "POST", path, self._call.headers, body))
+            answer = await self._interrupt.run(driver.forward(self._ctx, "POST", path, headers, body))
             if answer.status not in (404, 405) or path == self._call.paths[-1]:
                 break
             answer.body.close()
         try:
             # Headers prove nothing yet: what breaks before the first bytes can still be tried elsewhere.
-            first = await self._interrupt.run(answer.body.read())
+            return answer, await self._interrupt.run(answer.body.read())
         except BaseException:
             answer.body.close()
             raise
-        self._services.router.commit(lease)
-        return _Running(lease, answer, first)
 
     async def read(self) -> bytes:
         """The next bytes for the client, b"" at the end.
@@ -153,8 +162,3 @@ class Relay:
             self._facts.aborted(self._ctx.cancel.reason or reason)
         self._facts.closed(self.usage)
         self._services.router.release(self._running.lease, self._outcome)
-
-
-def is_events(answer: RawResponse) -> bool:
-    """Whether an answer is a stream of server-sent events."""
-    return answer.header("content-type").lower().startswith("text/event-stream")

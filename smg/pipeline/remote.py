@@ -17,8 +17,8 @@ from smg.engines.http.errors import message_of
 from smg.engines.http.fields import Fields
 from smg.engines.http.routes import ROUTES
 from smg.engines.transport.errors import presentable
-from smg.pipeline.raw_call import RawCall, forwarded
-from smg.pipeline.relay import Relay, is_events
+from smg.pipeline.raw_call import RawCall, forwarded, is_events
+from smg.pipeline.relay import Relay
 from smg.pipeline.services import Services
 from smg.routing.models import resolve
 from smg.routing.router import Query

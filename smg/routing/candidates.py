@@ -10,6 +10,7 @@ from typing import overload
 
 from smg._native.placement import Placement
 from smg._native.region import Region
+from smg.engines.http.address import split_rank
 from smg.fleet.records import WorkerRecord
 from smg.routing import needs
 from smg.routing.tiers import Tiers
@@ -42,7 +43,8 @@ def places(workers: Iterable[WorkerRecord]) -> list[Place]:
     out = []
     for worker in workers:
         if worker.ranks:
-            out += [Place(worker, rank.slot, f"{worker.url}@{rank.number}", rank.number) for rank in worker.ranks]
+            base = split_rank(worker.url)[0]
+            out += [Place(worker, rank.slot, f"{base}@{rank.number}", rank.number) for rank in worker.ranks]
         else:
             out.append(Place(worker, worker.slot, worker.url))
     return out

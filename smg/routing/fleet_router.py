@@ -22,7 +22,7 @@ from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
 from smg.routing.candidates import Candidates
 from smg.routing.models import resolve
-from smg.routing.pairing import PartnerFailed, Pools, aimed, for_leg, refusal
+from smg.routing.pairing import PartnerFailed, Pools, aimed, for_item, for_leg, refusal
 from smg.routing.policies.base import Policy
 from smg.routing.router import Lease, Query
 
@@ -81,10 +81,6 @@ class FleetRouter:
 
     def _select(self, query: Query) -> Lease:
         pools = self._of(query.model)
-        if query.leg == "encode":
-            if not pools.look_encode(query):
-                raise GatewayError("no_available_workers", "no encode engine is available")
-            return self._take(query, pools.encode)
         regular, paired = pools.look_regular(query), pools.look_prefill(query)
         if regular and paired:
             paired = self._draw.choices((False, True), pools.shares())[0]
@@ -95,22 +91,29 @@ class FleetRouter:
         raise self._nobody(query, pools)
 
     def _take_pair(self, query: Query, pools: Pools) -> Lease:
-        """Choose the prefill worker among those seen ready, and for it a decode worker."""
-        prefill = self._take(aimed(for_leg(query, "prefill"), pools.prefill), pools.prefill)
+        """Choose the prefill worker among those seen ready, for it a decode worker, and encode workers if need be."""
+        prefill = lease = self._take(aimed(for_leg(query, "prefill"), pools.prefill), pools.prefill)
         try:
-            if not pools.look_decode(query, roles.facts(prefill.worker)):
+            facts = roles.facts(prefill.worker)
+            if not pools.look_decode(query, facts):
                 raise GatewayError("no_available_workers", "the decode engines have just become unavailable")
             lease = self._take(aimed(for_leg(query, "decode"), pools.decode), pools.decode)
+            lease.prefill = prefill
+            if pools.encodes(query, facts):
+                if not pools.look_encode(query, facts):
+                    raise GatewayError("no_available_workers", "the encode engines have just become unavailable")
+                for digest in query.media:
+                    lease.encode.append(self._take(for_item(query, digest), pools.encode, lease.encode))
         except BaseException:
-            self.release(prefill, "cancelled")
+            self.release(lease, "cancelled")
             raise
-        lease.prefill = prefill
         return lease
 
-    def _take(self, query: Query, candidates: Candidates) -> Lease:
+    def _take(self, query: Query, candidates: Candidates, held: Sequence[Lease] = ()) -> Lease:
+        """Choose one; ``held`` are leases of the same request, whose workers its circuit breakers have let through."""
         choice = self._policy.choose(query, candidates)
         place = candidates[choice.position]
-        permit = self.breakers.enter(place.worker)
+        permit = 0 if any(lease.worker.id == place.id for lease in held) else self.breakers.enter(place.worker)
         if permit is None:
             raise _NoPermit(place.id)
         lease = Lease(
@@ -134,8 +137,6 @@ class FleetRouter:
     def available(self, query: Query) -> bool:
         """Tell whether ``select`` would find a worker."""
         pools = self._of(query.model)
-        if query.leg == "encode":
-            return pools.look_encode(query)
         return pools.look_regular(query) or pools.look_prefill(query)
 
     def patience(self, query: Query) -> float | None:
@@ -143,10 +144,12 @@ class FleetRouter:
         pools = self._of(query.model)
         waits = [self._wait(pools.regular.workers, query)]
         for legs in pools.partners():
-            prefill, decode = (self._wait(workers, for_leg(query, "prefill")) for workers in legs)
-            if prefill is not None and decode is not None:
-                # A pair is as late as the later of the two.
-                waits.append(max(prefill, decode))
+            needed = [self._wait(workers, for_leg(query, "prefill")) for workers in legs]
+            if query.media and pools.encode.workers:
+                needed.append(self._wait(pools.encode.workers, for_item(query, "")))
+            if None not in needed:
+                # A pair is as late as the latest of all it needs.
+                waits.append(max(wait for wait in needed if wait is not None))
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _wait(self, workers: Sequence[WorkerRecord], query: Query) -> float | None:
@@ -183,6 +186,8 @@ class FleetRouter:
         lease.done = True
         if lease.prefill is not None:
             self.release(lease.prefill, "ok" if outcome == "ok" else "cancelled")
+        for encode in lease.encode:
+            self.release(encode, "cancelled")
         slot = lease.worker.slot
         self._count(lease, -1, -lease.tokens)
         if lease.lesson is not None:

@@ -65,14 +65,6 @@ def meeting(prefill: WorkerRecord, rooms: Rooms, encoders: Sequence[Bootstrap] =
     return Leg("prefill", room, encoders=tuple(encoders)), Leg("decode", room)
 
 
-def own_rank(worker: WorkerRecord, chosen: int | None = None) -> int | None:
-    """The data-parallel rank to ask for: the one ``chosen``, else the one a worker stands for; None: any."""
-    if chosen is not None:
-        return chosen
-    rank = worker.labels.get("dp_rank", "")
-    return int(rank) if rank.isdecimal() else None
-
-
 class KvRelay:
     """One request's way over two vLLM engines. ``turn`` spreads requests over the ranks of the prefill engine,
     ``rank`` is the one that was chosen already."""
@@ -84,7 +76,7 @@ class KvRelay:
         self._mooncake = "mooncake" in connector
         self._nixl = "nixl" in connector
         self._ranks = _ranks(prefill)
-        self.rank = own_rank(prefill, rank)
+        self.rank = rank
         if self.rank is None and self._mooncake and self._ranks > 1:
             # The decode engine has to be told which rank has the cache.
             self.rank = turn % self._ranks

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from smg._native.region import Region
 from smg.core.errors import GatewayError
+from smg.core.request import Hints
 from smg.fleet import roles
 from smg.fleet.records import Role, WorkerRecord
 from smg.routing import needs
@@ -16,6 +17,7 @@ from smg.routing.candidates import Candidates
 from smg.routing.router import Query
 
 DISAGGREGATION = "disaggregation"
+_ENCODES = frozenset({"encode"})
 
 
 class PartnerFailed(GatewayError):
@@ -53,6 +55,7 @@ class Pools:
         self._groups: dict[tuple[str, ...], list[str]] = {}
         for worker in self.prefill.workers:
             self._groups.setdefault(roles.facts(worker), []).append(worker.id)
+        self._encoding = {worker.runtime for worker in self.encode.workers if not needs.missing(worker, _ENCODES)}
         self._unfit: dict[tuple[str, ...], tuple[str, ...]] = {
             facts: tuple(worker.id for worker in self.decode.workers if not roles.fits(facts, roles.facts(worker)))
             for facts in self._groups
@@ -63,11 +66,11 @@ class Pools:
         return bool(self.regular.everyone) and look(self.regular, query)
 
     def look_prefill(self, query: Query) -> bool:
-        """See which prefill workers are ready and have a ready partner."""
+        """See which prefill workers are ready and have ready partners."""
         query = for_leg(query, "prefill")
         alone: list[str] = []
         for facts, ids in self._groups.items():
-            if not self.look_decode(query, facts):
+            if not self.look_decode(query, facts) or not self._encodable(query, facts):
                 alone += ids
         return len(alone) < len(self.prefill.workers) and look(self.prefill, query, alone)
 
@@ -81,9 +84,18 @@ class Pools:
             fitting = [worker for worker in self.decode.workers if worker.id not in self._unfit[facts]]
             yield [worker for worker in self.prefill.workers if worker.id in ids], fitting
 
-    def look_encode(self, query: Query) -> bool:
-        """See which encode workers are ready."""
-        return bool(self.encode.everyone) and look(self.encode, query)
+    def encodes(self, query: Query, prefill: tuple[str, ...]) -> bool:
+        """Whether the media of ``query`` are encoded apart for a prefill worker with these facts: some engine is there
+        for it, ready or not. Prefill engines of such a fleet need not be able to encode by themselves."""
+        return bool(query.media) and prefill[0] in self._encoding
+
+    def look_encode(self, query: Query, prefill: tuple[str, ...]) -> bool:
+        """See which encode workers are ready that work for a prefill worker with these facts."""
+        others = [worker.id for worker in self.encode.workers if worker.runtime != prefill[0]]
+        return look(self.encode, for_item(query, ""), others)
+
+    def _encodable(self, query: Query, prefill: tuple[str, ...]) -> bool:
+        return not self.encodes(query, prefill) or self.look_encode(query, prefill)
 
     def shares(self) -> tuple[float, float]:
         """How much of the work the workers seen last should get: the regular ones, and the pairs.
@@ -126,6 +138,12 @@ def for_leg(query: Query, leg: Role) -> Query:
     return replace(query, leg=leg, tokens=tokens, needs=query.needs | {DISAGGREGATION})
 
 
+def for_item(query: Query, digest: str) -> Query:
+    """The query for the encode worker of one media item, which its content leads to the same worker every time."""
+    hints = Hints(routing_key=digest)
+    return replace(query, ids=(), text="", leg="encode", tokens=0, hints=hints, needs=_ENCODES, wishes=frozenset())
+
+
 def aimed(query: Query, candidates: Candidates) -> Query:
     """``query`` for one worker of a pair: a worker that the client has named counts where it is one of these."""
     target = query.hints.target_worker
@@ -154,6 +172,8 @@ def refusal(query: Query, pools: Pools, expected: Sequence[WorkerRecord], model:
             if error.param == DISAGGREGATION:
                 return _unsupported(pair)
             return error
+    if query.media and pools.look_prefill(replace(query, media=())):
+        return GatewayError("no_available_workers", f"no encode engine is available for the model '{model}'")
     return GatewayError("no_available_workers", _missing(pools, pair, model))
 
 

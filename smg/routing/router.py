@@ -27,6 +27,7 @@ class Query(msgspec.Struct, frozen=True):
     needs: frozenset[str] = frozenset()
     wishes: frozenset[str] = frozenset()
     adapter: str = ""  # LoRA adapter: its KV blocks are not those of the base model
+    media: tuple[str, ...] = ()  # digests of the media items, in prompt order
 
 
 class Lesson(Protocol):
@@ -47,7 +48,8 @@ class Lease(msgspec.Struct):
     worker cannot fulfil. ``rank`` is the data-parallel rank to ask for (None: the engine's choice), ``slot`` where the
     request is counted besides the worker itself. ``policy`` chose, ``prompt`` is the length of the query's prompt in
     tokens. ``permit`` is what its circuit breaker gave. ``prefill`` is the lease of the worker that computes the
-    prompt, when another one than this does.
+    prompt, when another one than this does; ``encode`` are those of the workers that make embeddings of the query's
+    media items for it, one for each item, or none.
     """
 
     worker: WorkerRecord
@@ -58,6 +60,7 @@ class Lease(msgspec.Struct):
     permit: int = 0
     done: bool = False
     prefill: "Lease | None" = None
+    encode: list["Lease"] = []
     lesson: Lesson | None = None
     rank: int | None = None
     slot: int | None = None
@@ -99,6 +102,6 @@ class Router(Protocol):
         """The attempt is over. Idempotent.
 
         Of a pair ``outcome`` is the decode worker's; a prefill worker that is still held has done its work if that is
-        ``ok``, else it is let go.
+        ``ok``, else it is let go. Encode workers that are still held are let go.
         """
         ...

@@ -22,7 +22,7 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING
 _NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 # Probes and scrapes come every few seconds for ever, and "not ready" is a good answer to a probe.
 _QUIET_PATHS = frozenset({"/health", "/liveness", "/readiness", "/metrics"})
-_NOTES = ("model", "worker", "prefill", "reason", "attempts", "error")
+_NOTES = ("model", "worker", "prefill", "encode", "reason", "attempts", "error")
 
 _access = logging.getLogger("smg.access")
 

@@ -68,6 +68,9 @@ class Metrics:
         self.pd_prefill_duration_seconds = histogram(
             "pd_prefill_duration_seconds", "Time a pair's prefill engine took, its queue included.", "model", "runtime"
         )
+        self.pd_encode_duration_seconds = histogram(
+            "pd_encode_duration_seconds", "Time an encode engine took for one image.", "model", "worker"
+        )
         self.pd_kv_transfer_duration_seconds = histogram(
             "pd_kv_transfer_duration_seconds",
             "Time from the end of prefill to the decode engine's first token, where one follows the other.",

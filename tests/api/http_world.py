@@ -7,6 +7,7 @@ from smg.config.settings import Settings
 from smg.engine_server.mock.http import MockHttpEngine
 from smg.engines.http.driver import HttpDriver
 from smg.engines.pool import DriverPool
+from smg.fleet.roles import role_of
 from tests.api.serving import serving
 from tests.pipeline.fakes import SETTINGS, World, world
 
@@ -42,7 +43,8 @@ async def place(
         worker = made.fleet.workers[name]
         worker.url, worker.kind, worker.api_key = engine.url, "raw", engine.script.key
         driver = HttpDriver(engine.url, key=engine.script.key)
-        await driver.info()
+        worker.labels = (await driver.info()).labels
+        worker.role = role_of(worker.labels)
         worker.runtime, worker.features = driver.runtime, driver.capabilities
         await driver.close()
     try:

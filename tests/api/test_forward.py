@@ -2,17 +2,22 @@
 
 import asyncio
 import json
+from collections import Counter
 
 import httpx
 import pytest
 
 from smg.config.settings import RoutingSettings, ServerSettings, Settings
 from smg.engine_server.mock.http import HttpFault, HttpScript, MockHttpEngine
+from smg.fleet.records import RankRecord
+from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts
+from smg.routing.policies.round_robin import RoundRobin
 from smg.routing.policies.table import POLICIES
 from tests.api.http_world import MODEL, place
 from tests.api.serving import send, until
 from tests.pipeline.fakes import SETTINGS, end, limited, text
+from tests.routing.fleets import PROCESS
 
 CHAT = "/v1/chat/completions"
 QUESTION = {"model": MODEL, "messages": [{"role": "user", "content": "hi there"}]}
@@ -329,3 +334,37 @@ class TestTokenizing:
             at.world.texts.loaded = False
             async with httpx.AsyncClient() as client:
                 assert (await client.get(at.url + "/readiness")).status_code == 200
+
+
+class TestRanks:
+    """Data-parallel ranks of HTTP engines (field case RO-05; spec routing 4.6)."""
+
+    async def test_RO_05_each_global_rank_gets_its_share_and_each_engine_only_its_own(self):
+        async with place(engine(), engine()) as at:
+            region = at.world.fleet.region
+            for number in range(8):
+                worker = at.world.fleet.workers[f"h{number // 4}"]
+                worker.ranks.append(RankRecord(number, 40 + number))
+                region.worker_set(40 + number, 0, 2)
+            at.world.services.router = FleetRouter(at.world.fleet, region, PROCESS, RoundRobin(region))
+            gate = asyncio.Semaphore(16)
+
+            async def one() -> int:
+                async with gate:
+                    return (await post(at.url, CHAT, QUESTION)).status_code
+
+            assert set(await asyncio.gather(*(one() for _ in range(160)))) == {200}
+            seen = [[request.json["data_parallel_rank"] for request in engine.requests] for engine in at.engines]
+            assert (set(seen[0]), set(seen[1])) == ({0, 1, 2, 3}, {4, 5, 6, 7})
+            counts = Counter(seen[0] + seen[1])
+            assert set(counts.values()) == {20}
+            for request in (*at.engines[0].requests, *at.engines[1].requests):
+                assert request.header("x-data-parallel-rank") == [str(request.json["data_parallel_rank"])]
+                assert "@" not in request.header("host")[0]
+            assert all(region.inflight(40 + number) == (0, 0) for number in range(8))
+
+    async def test_without_ranks_nothing_is_put_into_a_request(self):
+        async with place(engine()) as at:
+            await post(at.url, CHAT, QUESTION)
+            assert at.engines[0].requests[0].json == QUESTION
+            assert at.engines[0].requests[0].header("x-data-parallel-rank") == []

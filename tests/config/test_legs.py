@@ -63,4 +63,6 @@ def test_only_tokenspeed_encodes():
 def test_one_address_has_one_role():
     assert "given twice" in problems("--prefill", "grpc://a:1", "--decode", "grpc://a:1")
     assert "nonsense" in problems("--prefill", "nonsense")
-    assert "not an engine address" in problems("--decode", "http://x:1")
+    assert "not an engine address" in problems("--decode", "ipc:///x")
+    # What encodes over HTTP is not known.
+    assert "not an engine address" in problems("--encode", "http://x:1")

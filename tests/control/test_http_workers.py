@@ -122,26 +122,33 @@ def test_a_key_for_nobody_is_a_mistake():
 
 
 class TestRanks:
-    async def test_RO_05_each_rank_is_a_worker_and_the_engine_itself_is_none(self, region, tmp_path):
+    async def test_RO_05_an_engine_is_one_worker_with_a_slot_for_each_rank(self, region, tmp_path):
         async with (
             MockHttpEngine(HttpScript(dp_size=3, running=1), server="sglang") as engine,
             controlling(region, tmp_path, engine.url, dp_aware=True) as (view, _),
         ):
-            urls = {f"{engine.url}@{rank}" for rank in range(3)}
-            found = await until(lambda: set(ready(view)) == urls and ready(view))
-            # The engine itself leaves once it is idle.
-            await until(lambda: {worker.url for worker in view.snapshot().workers} == urls)
+            found = await until(lambda: set(ready(view)) == {engine.url} and ready(view))
+            ranks = found[engine.url].ranks
+            assert [rank.number for rank in ranks] == [0, 1, 2]
             # Load is each rank's own.
-            slots = {worker.url[-1]: worker.slot for worker in found.values()}
-            await until(lambda: region.worker_get(slots["2"], table.RUNNING) == 3)
-            assert [region.worker_get(slots[rank], table.RUNNING) for rank in "01"] == [1, 2]
+            await until(lambda: region.worker_get(ranks[2].slot, table.RUNNING) == 3)
+            assert [region.worker_get(rank.slot, table.RUNNING) for rank in ranks[:2]] == [1, 2]
+
+    async def test_RO_05_a_rank_behind_a_url_is_that_workers_only_one(self, region, tmp_path):
+        async with MockHttpEngine(HttpScript(dp_size=3, running=1), server="sglang") as engine:
+            url = f"{engine.url}@2"
+            async with controlling(region, tmp_path, url) as (view, _):
+                found = await until(lambda: set(ready(view)) == {url} and ready(view))
+                assert [rank.number for rank in found[url].ranks] == [2]
+                await until(lambda: region.worker_get(found[url].slot, table.RUNNING) == 3)
 
     async def test_without_the_flag_an_engine_is_one_worker(self, region, tmp_path):
         async with (
             MockHttpEngine(HttpScript(dp_size=3), server="sglang") as engine,
             controlling(region, tmp_path, engine.url) as (view, _),
         ):
-            await until(lambda: set(ready(view)) == {engine.url})
+            found = await until(lambda: set(ready(view)) == {engine.url} and ready(view))
+            assert found[engine.url].ranks == []
 
     async def test_dp_vllm_http_engines_that_balance_by_themselves_stay_one_worker(self, region, tmp_path):
         async with (

@@ -74,8 +74,14 @@ class Setup:
         self.workers = [self.worker]
         self.metrics = Metrics(LocalCells(), 0)
         self.wanted = True
+        self.loads = []
         self.kv = KvSubscriptions(
-            self.index, self.metrics, lambda: self.workers, lambda _: self.driver, lambda _: self.wanted
+            self.index,
+            self.metrics,
+            lambda: self.workers,
+            lambda _: self.driver,
+            lambda _: self.wanted,
+            lambda worker, load: self.loads.append((worker.id, load.dp_rank, load.running)),
         )
 
     def held(self, *names: int, slot: int = 0, adapter: str = "") -> int:
@@ -109,6 +115,16 @@ async def following(engine: Engine, change=lambda setup: None):
 def _quick(monkeypatch):
     monkeypatch.setattr(kv_events, "LOOK_SECS", 0.02)
     monkeypatch.setattr(kv_events, "_FIRST_BACKOFF", 0.02)
+
+
+async def test_loads_come_with_the_events_and_by_themselves():
+    alone = told(0, rank=1)
+    alone.load.load_only, alone.load.running_requests = True, 4
+    both = told(1, 5)
+    both.load.running_requests = 2
+    async with following(Engine([alone, both])) as setup:
+        await eventually(lambda: setup.loads == [("w", 1, 4), ("w", 0, 2)])
+        await eventually(lambda: setup.held(5) == 1)
 
 
 async def test_blocks_arrive_and_the_worker_is_scored_by_them():

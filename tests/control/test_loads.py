@@ -4,9 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from smg._native import region as table
 from smg._native.region import Region
 from smg.control.admin import operations
 from smg.engines.base import EngineLoad
+from smg.fleet import loads
 from smg.fleet.loads import LoadReport
 from smg.fleet.registry import Registry
 from smg.fleet.sources import WorkerSpec
@@ -70,3 +72,21 @@ async def test_a_report_is_forgotten_with_its_worker_and_when_the_engine_is_away
     # A poll that was on its way comes too late.
     registry.report_load(worker.id, LoadReport(1.0, LOADS))
     assert registry.load(worker.id) is None
+
+
+class TestPushed:
+    """Loads that engines tell unasked (spec engine-contract 2.9)."""
+
+    def test_each_rank_replaces_what_it_said_before(self, registry, region):
+        worker = registry.add(WorkerSpec("grpc://a:1"))
+        report = None
+        for load in (EngineLoad(1, running=5), EngineLoad(0, running=1), EngineLoad(1, running=2)):
+            report = loads.take(region, worker, report, load)
+        assert [(rank.dp_rank, rank.running) for rank in report.ranks] == [(0, 1), (1, 2)]
+        assert region.worker_get(worker.slot, table.RUNNING) == 3
+
+    def test_who_tells_is_not_asked_for_as_long_as_it_does(self, monkeypatch):
+        monkeypatch.setattr(loads.clock, "wall", lambda: 1000.0)
+        assert LoadReport(995.0, LOADS, pushed=True).fresh
+        assert not LoadReport(985.0, LOADS, pushed=True).fresh
+        assert not LoadReport(999.0, LOADS).fresh

@@ -1,4 +1,4 @@
-"""A gateway of two processes in front of an engine core over ZeroMQ."""
+"""A gateway of two processes in front of an engine over ZeroMQ: vLLM's engine core, TokenSpeed's scheduler."""
 
 import io
 import os
@@ -9,16 +9,19 @@ import pytest
 
 from smg.engine_server.mock import tokenizer
 from smg.engines.zmq.address import parse
-from tests.engines.zmq.core import MockCore
+from tests.engines.zmq.core import CLIENT, MockCore
+from tests.engines.zmq.scheduler import MockScheduler
 from tests.engines.zmq.test_zmq import free_url
 from tests.gateway import Gateway, running_async, settings, until_async
 
 pytestmark = pytest.mark.e2e
 ROLES = ("worker-1", "worker-2", "control")
+RUNTIMES = {MockCore: "vllm", MockScheduler: "tokenspeed"}
 QUESTION = [{"role": "user", "content": "x"}]
 
 
-async def test_chat_streams_and_processes_that_start_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("engine", [MockCore, MockScheduler], ids=["vllm", "tokenspeed"])
+async def test_chat_streams_and_processes_that_start_again(tmp_path, monkeypatch, engine):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     model = tmp_path / "mock-model"
     zipfile.ZipFile(io.BytesIO(tokenizer.archive(128))).extractall(model)
@@ -27,7 +30,7 @@ async def test_chat_streams_and_processes_that_start_again(tmp_path, monkeypatch
     words = [*tokenizer.encode_text("hello from the core"), tokenizer.EOS]
     async with (
         running_async(settings(tmp_path, *flags), ready=0) as gateway,
-        MockCore(parse(url).handshake, lambda add: words) as core,
+        engine(parse(url).handshake, lambda add: words) as core,
     ):
         await until_async(gateway.ready)
         async with gateway.async_client() as client:
@@ -37,7 +40,9 @@ async def test_chat_streams_and_processes_that_start_again(tmp_path, monkeypatch
                 stream = await client.chat.completions.create(model="mock-model", messages=QUESTION, stream=True)
                 parts = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
                 assert "".join(parts) == "hello from the core"
-            assert {add[11] for add in core.adds} <= {1, 2}
+            if engine is MockCore:
+                assert {add[CLIENT] for add in core.adds} <= {1, 2}
+            assert {each["runtime_type"] for each in gateway.get("/workers").json()["workers"]} == {RUNTIMES[engine]}
             assert core.aborts == []
         # Their successors have the same sockets, and the engine finds them.
         for role in ROLES:

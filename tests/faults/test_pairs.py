@@ -129,3 +129,30 @@ async def test_PD_01_answers_from_pairs_and_kill_9_of_one_engine_after_the_other
         assert answer.headers["retry-after"]
         assert made.gateway.get("/readiness").status_code == 503
         assert made.gateway.engine_running() == 0
+
+
+async def test_PD_01_pairs_of_http_engines_and_kill_9_of_one_of_each(tmp_path):
+    pace = ("--delay-token-ms", "20")
+    flags = [("--contract", "sglang-http", "--role", role, "--text", TEXT, *pace) for role in ROLES.values()]
+    with mock_processes(*flags) as facts:
+        urls = {name: f"http://{each['ready']}" for name, each in zip(ROLES, facts, strict=True)}
+        named = [word for name, role in ROLES.items() for word in (f"--{role}", urls[name])]
+        with running(settings(tmp_path, "--worker-header", "--pd-disaggregation", *named)) as gateway:
+            made = Fleet(gateway, {name: each["pid"] for name, each in zip(ROLES, facts, strict=True)}, urls)
+            wait_for(lambda: made.roles() == {urls[name]: role for name, role in ROLES.items()}, 20, "four engines")
+            assert set(await made.ask_many(16)) == {(200, TEXT)}
+            headers = made.post().headers
+            workers = {each["id"]: each["url"] for each in gateway.get("/workers").json()["workers"]}
+            assert workers[headers["x-smg-worker"]] in (urls["d1"], urls["d2"])
+            assert workers[headers["x-smg-prefill-worker"]] in (urls["p1"], urls["p2"])
+            scored = {"model": "mock-model", "text": "x", "return_logprob": True}
+            async with httpx.AsyncClient() as client:
+                generated = (await client.post(f"{gateway.url}/generate", json=scored)).json()
+            assert generated["meta_info"]["input_token_logprobs"] == [[-0.5, 1, None]]
+            wait_for(made.idle, 5, "nothing is counted or running any more")
+            assert gateway.metric("smg_worker_retries_total") == 0
+            made.kill("p1")
+            made.kill("d1")
+            assert set(await made.ask_many(16)) == {(200, TEXT)}
+            wait_for(made.idle, 5, "nothing is counted or running any more")
+            wait_for(lambda: set(made.roles()) == {urls["p2"], urls["d2"]}, 40, "the dead engines are out")

@@ -6,6 +6,7 @@ from smg_grpc_proto.generated import common_pb2 as pb
 from smg._native.event_blocks import EventBlocks
 from smg._native.prefix_index import PrefixIndex
 from smg._native.prefix_keys import PrefixKeys
+from smg.engines.base import EngineLoad
 from smg.engines.kv_events import Chunk, Cleared, KvBatch, Removed, Stored, decode
 from smg.fleet import kv_events
 from smg.fleet.kv_events import KvFeed
@@ -254,6 +255,16 @@ class TestWire:
         out.load.load_only = True
         batch = decode(out.SerializeToString())
         assert (batch.chunk, batch.load_only) == (Chunk(1, 4, complete=False), True)
+
+    def test_the_load_of_the_rank(self):
+        out = self.message()
+        assert decode(out.SerializeToString()).load is None
+        out.load.running_requests, out.load.waiting_requests, out.load.token_usage = 2, 3, 0.9
+        assert decode(out.SerializeToString()).load == EngineLoad(dp_rank=1, running=2, waiting=3, usage=0.9)
+        out.load.waiting_uncached_tokens, out.load.active_token_usage, out.load.cache_hit_rate = 70, 0.25, 0.5
+        out.load.num_used_tokens, out.load.max_total_num_tokens, out.load.max_running_requests = 10, 100, 8
+        out.load.gen_throughput = 7.5
+        assert decode(out.SerializeToString()).load == EngineLoad(1, 2, 3, 10, 100, 0.25, 70, 7.5, 0.5, 0.0, 8)
 
     @pytest.mark.parametrize(
         "change",

@@ -102,7 +102,8 @@ class Pairs:
         return text, failure
 
     def generation(self, ctx: RequestContext | None = None, **fields: object) -> Generation:
-        request = GenerationRequest("test", "m", messages=[Message("user", "hi")], **fields)
+        fields.setdefault("messages", [Message("user", "hi")])
+        request = GenerationRequest("test", "m", **fields)
         return Generation(self.services, ctx or RequestContext("r", endpoint="/t"), request)
 
 
@@ -142,7 +143,7 @@ async def eventually(condition: Callable[[], bool], seconds: float = 3.0) -> Non
 def _labels(name: str, engine: MockEngine) -> dict[str, str]:
     role = ROLES.get(name[0], "regular")
     labels = {"worker_type": role}
-    if role == "prefill":
+    if role in ("prefill", "encode"):
         labels["bootstrap_port"] = str(engine.bootstrap_port)
     if role != "regular":
         labels |= {"kv_connector": engine.connector, "kv_engine_id": engine.engine_id}

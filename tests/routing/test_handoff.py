@@ -8,7 +8,7 @@ from smg._native.region import Region
 from smg.core.backends import EngineRequest
 from smg.core.request import Constraint, Limits, Logprobs, Sampling
 from smg.fleet.records import WorkerRecord
-from smg.routing.handoff import KvRelay, Rooms, meeting, own_rank, relayable
+from smg.routing.handoff import KvRelay, Rooms, meeting, relayable
 
 
 @pytest.fixture
@@ -130,10 +130,10 @@ class TestRelay:
         assert [relay.ask(request(dp_rank=9)).dp_rank for relay in relays] == [0, 1, 2, 3, 0, 1]
         assert json.loads(relays[2].answer(None).kv_params)["remote_engine_id"] == "e_dp2"
 
-    def test_mooncake_a_worker_that_stands_for_a_rank_keeps_it(self):
-        labels = {"kv_connector": "MooncakeConnector", "kv_engine_id": "e", "dp_size": "4", "dp_rank": "3"}
-        relay = KvRelay(worker(**labels), 1)
-        assert relay.rank == own_rank(worker(**labels)) == 3
+    def test_mooncake_the_rank_that_routing_has_chosen_is_kept(self):
+        labels = {"kv_connector": "MooncakeConnector", "kv_engine_id": "e", "dp_size": "4"}
+        relay = KvRelay(worker(**labels), 1, rank=3)
+        assert relay.ask(request()).dp_rank == 3
         assert json.loads(relay.answer(None).kv_params)["remote_engine_id"] == "e_dp3"
 
     def test_transfers_have_names_of_their_own(self):

@@ -175,10 +175,73 @@ class TestMixedFleets:
     def test_encode_workers_never_generate(self):
         fleet = fleet_of("e1", "w1")
         assert {router_of(fleet, "random").select(Query("m")).worker.id for _ in range(20)} == {"w1"}
-        assert router_of(fleet).select(Query("m", leg="encode")).worker.id == "e1"
+
+
+class TestEncodeWorkers:
+    """Media of a pair's request go through encode workers, where the contract has any (engine-contract 5.4)."""
+
+    DIGESTS = tuple(f"{number:064x}" for number in range(12))
+
+    def test_every_item_has_one_by_its_content(self):
+        fleet = fleet_of("p1", "d1", "e1", "e2", "e3", runtime="tokenspeed")
+        router = router_of(fleet, encode="consistent_hashing")
+        chosen = []
+        for _ in range(2):
+            lease = router.select(Query("m", media=self.DIGESTS))
+            chosen.append([each.worker.id for each in lease.encode])
+            assert sum(count for name, (count, _) in fleet.inflight().items() if name[0] == "e") == 12
+            router.release(lease, "ok")
+            assert fleet.idle()
+        assert chosen[0] == chosen[1]
+        assert set(chosen[0]) == {"e1", "e2", "e3"}
+
+    def test_none_for_a_prompt_without_media_or_a_worker_that_does_it_all(self):
+        fleet = fleet_of("p1", "d1", "e1", runtime="tokenspeed")
+        assert router_of(fleet).select(Query("m")).encode == []
+        fleet = fleet_of("w1", "e1", runtime="tokenspeed")
+        assert router_of(fleet).select(Query("m", media=self.DIGESTS)).encode == []
+
+    def test_a_contract_that_has_none_is_not_kept_waiting(self):
+        fleet = fleet_of("p1", "d1", "e1", runtime="sglang")
+        assert router_of(fleet).select(Query("m", media=self.DIGESTS)).encode == []
+
+    def test_without_one_that_is_ready_a_pair_takes_no_media(self):
+        fleet = fleet_of("p1", "d1", "e1", "w1", runtime="tokenspeed")
+        fleet.set("e1", "not_ready")
+        assert {router_of(fleet).select(Query("m", media=self.DIGESTS)).worker.id for _ in range(20)} == {"w1"}
+        fleet.set_only("p1", "d1")
         fleet.set("e1", "failed")
-        with pytest.raises(GatewayError, match="no encode engine"):
-            router_of(fleet).select(Query("m", leg="encode"))
+        assert router_of(fleet).select(Query("m")).worker.id == "d1"
+
+    def test_the_refusal_says_what_is_missing(self):
+        fleet = fleet_of("p1", "d1", "e1", runtime="tokenspeed")
+        fleet.set("e1", "failed")
+        error = refused(fleet, media=self.DIGESTS)
+        assert (error.status, error.code) == (503, "no_available_workers")
+        assert "no encode engine" in error.message
+
+    def test_one_that_failed_is_left_out(self):
+        fleet = fleet_of("p1", "d1", "e1", "e2", runtime="tokenspeed")
+        lease = router_of(fleet).select(Query("m", media=self.DIGESTS, tried=frozenset({"e1"})))
+        assert {each.worker.id for each in lease.encode} == {"e2"}
+
+    def test_what_cannot_be_had_whole_is_given_back(self):
+        fleet = fleet_of("p1", "d1", "e1", runtime="tokenspeed")
+        router = router_of(fleet)
+        enter = router.breakers.enter
+        router.breakers.enter = lambda worker: None if worker.role == "encode" else enter(worker)
+        with pytest.raises(GatewayError) as caught:
+            router.select(Query("m", media=self.DIGESTS))
+        assert caught.value.status == 503
+        assert fleet.idle()
+
+    def test_all_items_of_a_request_are_one_trial_of_a_worker_that_is_out(self):
+        fleet = fleet_of("p1", "d1", "e1", runtime="tokenspeed")
+        router = router_of(fleet)
+        entered = []
+        router.breakers.enter = lambda worker: entered.append(worker.id) or 0
+        router.select(Query("m", media=self.DIGESTS))
+        assert entered == ["p1", "d1", "e1"]
 
 
 class TestCounts:

@@ -8,6 +8,7 @@ from smg._native.region import QUEUED_TOKENS
 from smg.core.request import Hints
 from smg.fleet.ranks import ranks_of
 from smg.fleet.records import RankRecord, WorkerRecord
+from smg.routing.candidates import places
 from smg.routing.policies.table import POLICIES
 from smg.routing.router import Query
 from tests.routing.fleets import PROCESS, FakeFleet
@@ -89,9 +90,26 @@ def test_minimum_tokens_decides_where_the_policy_only_chooses_a_worker(fleet):
     ],
 )
 def test_ranks_are_read_from_labels(labels, ranks):
-    assert list(ranks_of(WorkerRecord("a", 0, "grpc://a", labels=labels))) == ranks
+    worker = WorkerRecord("a", 0, "grpc://a", labels=labels)
+    assert list(ranks_of(worker, dp_aware=True)) == ranks
+    assert list(ranks_of(worker, dp_aware=False)) == []
 
 
 def test_an_engine_that_takes_no_pins_has_no_ranks():
     worker = WorkerRecord("a", 0, "grpc://a", labels={"dp_size": "4"}, features=frozenset({"generate"}))
-    assert list(ranks_of(worker)) == []
+    assert list(ranks_of(worker, dp_aware=True)) == []
+
+
+@pytest.mark.parametrize("dp_aware", [True, False])
+@pytest.mark.parametrize(
+    ("url", "labels"),
+    [("http://a:1@3", {"dp_size": "8"}), ("a:1@3", {}), ("grpc://a:1", {"dp_rank": "3", "dp_size": "8"})],
+)
+def test_RO_05_a_worker_that_stands_for_one_rank_has_that_one(url, labels, dp_aware):
+    assert list(ranks_of(WorkerRecord("a", 0, url, labels=labels), dp_aware=dp_aware)) == [3]
+
+
+def test_RO_05_places_are_called_by_engine_and_rank():
+    worker = WorkerRecord("w", 0, "http://a:1@3", ranks=[RankRecord(3, 1)])
+    other = WorkerRecord("x", 2, "http://b:1", ranks=[RankRecord(0, 3), RankRecord(1, 4)])
+    assert [place.name for place in places([worker, other])] == ["http://a:1@3", "http://b:1@0", "http://b:1@1"]

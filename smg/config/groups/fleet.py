@@ -29,7 +29,7 @@ class FleetSettings(Group, frozen=True):
             "--worker-urls",
             "Engines, as grpc://host:port or http://host:port, separated by spaces or commas; without a scheme both "
             "are tried. http://host:port@N is data-parallel rank N of an engine; ipc:///path and zmq://host:port are "
-            "engine cores of vLLM.",
+            "engine cores of vLLM and schedulers of TokenSpeed.",
         ),
     ] = ()
     worker_api_key: Annotated[
@@ -133,12 +133,13 @@ class DisaggregationSettings(Group, frozen=True):
         tuple[str, ...],
         option(
             "--prefill",
-            "Prefill engine, as grpc://host:port and, if decode engines do not find it at 8998, its bootstrap port "
-            "(a number, or none); may be given several times.",
+            "Prefill engine, as grpc://host:port, or http://host:port of SGLang, and, if decode engines do not find it "
+            "at 8998, its bootstrap port (a number, or none); may be given several times.",
         ),
     ] = ()
     decode: Annotated[
-        tuple[str, ...], option("--decode", "Decode engine, as grpc://host:port; may be given several times.")
+        tuple[str, ...],
+        option("--decode", "Decode engine, as grpc://host:port or http://host:port; may be given several times."),
     ] = ()
     encode: Annotated[
         tuple[str, ...],
@@ -170,3 +171,11 @@ class DisaggregationSettings(Group, frozen=True):
             gt=0,
         ),
     ] = 600.0
+    encode_timeout_secs: Annotated[
+        float,
+        option(
+            "--encode-timeout-secs",
+            "Longest time an encode engine may take for one image, its queue included; then another one is tried.",
+            gt=0,
+        ),
+    ] = 120.0

@@ -57,6 +57,14 @@ class Contract(ABC):
         """Where the cache of this request is handed over, None when it is no pair's."""
         return None
 
+    def embeddings(self, request: Any) -> Sequence[tuple[Meeting, bytes]]:
+        """Where the embeddings of the request's media come from, each with its item's hash.
+
+        Raises:
+            Refused: an item has neither tensor nor embeddings.
+        """
+        return ()
+
     def kv_params(self, request: Any, host: str, port: int, engine: str) -> str:
         """What a prefill engine at ``host`` returns for the decode engine, in contracts that relay it."""
         return ""

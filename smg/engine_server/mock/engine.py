@@ -32,8 +32,8 @@ class MockEngine:
     ``contract`` is a name of ``mock.table``. ``port`` 0 picks a free one; ``default_sampling`` becomes
     ``default_sampling_params_json``; without ``generates`` the model only embeds. A stopped or killed
     engine can be started again; it then listens on the same port and keeps its records. ``role`` makes it one engine of
-    a disaggregated fleet; a prefill engine hands over at ``bootstrap_port`` (0 picks one), and one of the vLLM contract
-    in the way of ``connector``.
+    a disaggregated fleet; a prefill or encode engine hands over at ``bootstrap_port`` (0 picks one), and one of the
+    vLLM contract in the way of ``connector``.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class MockEngine:
 
     @property
     def bootstrap_port(self) -> int:
-        """Where a prefill engine hands over, valid after ``start``."""
+        """Where a prefill or encode engine hands over, valid after ``start``."""
         return self._pair.transfers.port
 
     @property
@@ -116,8 +116,11 @@ class MockEngine:
 
     @property
     def held(self) -> int:
-        """Prompts a prefill engine keeps for decode engines that have not fetched them."""
-        return self._pair.transfers.held
+        """Prompts a prefill engine keeps for decode engines that have not fetched them.
+
+        Embeddings that nobody fetches are not counted: their contract has no way to tell an encode engine so.
+        """
+        return self._pair.transfers.held if self._pair.role == "prefill" else 0
 
     @property
     def connections(self) -> int:

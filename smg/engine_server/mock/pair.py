@@ -22,8 +22,8 @@ class Pair:
         self._port = port
 
     async def start(self) -> None:
-        """Be there for decode engines. Raises OSError."""
-        if self.role == "prefill":
+        """Be there for decode engines, or as an encode engine for prefill engines. Raises OSError."""
+        if self.role in ("prefill", "encode"):
             await self.transfers.start(self._host, self._port)
             self._port = self.transfers.port
 
@@ -41,6 +41,20 @@ class Pair:
         except TransferError as error:
             await context.abort(grpc.StatusCode.INTERNAL, f"KV transfer failed: {error}")
             raise
+
+    async def embeddings(self, contract: Contract, ask: Ask, abort: asyncio.Event, context: Any) -> bool:
+        """As a prefill engine: wait for the embeddings of all media; False when aborted."""
+        for meeting, content in contract.embeddings(ask.request) if self.role == "prefill" else ():
+            try:
+                if not await fetch(meeting, content, abort):
+                    return False
+            except TransferError as error:
+                await context.abort(grpc.StatusCode.INTERNAL, f"the embeddings did not come: {error}")
+        return True
+
+    def encoded(self, room: int, content: bytes) -> None:
+        """As an encode engine: have the embeddings of the item with this hash ready in ``room``."""
+        self.transfers.offer(str(room), content)
 
     def offer(self, contract: Contract, ask: Ask) -> asyncio.Event | None:
         """As a prefill engine: the prompt is computed. The event tells when it was fetched; None when nobody will."""

@@ -59,7 +59,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     ``ignore_eos`` the ids repeat up to ``max_tokens``.
 
     Pace: ``per_chunk`` ids per message; ``first_delay`` seconds before the first message and ``chunk_delay`` before
-    each further one.
+    each further one. An encode engine takes ``first_delay`` for an item.
 
     Reports: ``finish`` and ``matched_stop`` replace what follows from the ids; ``cached_tokens`` is reported in all
     messages, or from the second on (``late_cached``); ``empty_chunks`` puts a message without ids before each one that

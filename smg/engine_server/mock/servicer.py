@@ -146,6 +146,8 @@ class MockServicer:
         ask = entry.ask
         try:
             self._check(script, ask)
+            if self.pair.role == "prefill":
+                self.contract.embeddings(ask.request)
         except Refused as error:
             await _refuse(context, str(error))
         if any(fault.after_chunks is not None for fault in faults):
@@ -154,6 +156,8 @@ class MockServicer:
 
         if self.pair.role == "prefill":
             ask = msgspec.structs.replace(ask, max_tokens=1, min_tokens=0)
+            if not await self.pair.embeddings(self.contract, ask, entry.abort, context):
+                return
         elif not await self.pair.receive(self.contract, entry.ask, entry.abort, context):
             return
         replies = [Reply(script, self.contract, ask, index, plan(script, ask, index)) for index in range(ask.n)]
@@ -259,8 +263,12 @@ class MockServicer:
     async def Encode(self, request: Any, context: Any) -> Any:
         self.encoded.append(request)
         await self._fault("Encode", context)
-        whole = len(request.mm_inputs.items) == len(request.items) == 1
-        return tokenspeed_encoder_pb2.EncodeResponse(accepted=whole and self.pair.role == "encode")
+        items, rooms = request.mm_inputs.items, request.items
+        accepted = self.pair.role == "encode" and len(items) == len(rooms) == 1 and items[0].HasField("encoder_input")
+        if accepted:
+            await asyncio.sleep(self.script.first_delay)
+            self.pair.encoded(rooms[0].bootstrap_room, items[0].content_hash)
+        return tokenspeed_encoder_pb2.EncodeResponse(accepted=accepted)
 
     async def FlushCache(self, request: Any, context: Any) -> Any:
         await self._fault("FlushCache", context)

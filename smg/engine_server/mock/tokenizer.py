@@ -8,6 +8,7 @@ import functools
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -126,3 +127,9 @@ def archive(context_length: int) -> bytes:
             "generation_config.json": json.dumps(generation).encode(),
         }
     )
+
+
+def packed(directory: Path) -> tuple[bytes, int]:
+    """The files of another tokenizer as a bundle, and the size of its vocabulary. Raises OSError."""
+    files = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+    return bundle.pack(files), int(Tokenizer.from_str(files["tokenizer.json"].decode()).get_vocab_size())

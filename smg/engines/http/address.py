@@ -53,8 +53,3 @@ def split_rank(url: str) -> tuple[str, int | None]:
     """The URL of the engine itself, and the data-parallel rank that is named behind it."""
     found = _RANK.search(url)
     return (url[: found.start()], int(found[1])) if found else (url, None)
-
-
-def with_rank(url: str, rank: int) -> str:
-    """The URL of one data-parallel rank of the engine at ``url``."""
-    return f"{url}@{rank}"

@@ -14,13 +14,14 @@ from smg.engines.base import EngineInfo, EngineLoad
 from smg.engines.http import errors, facts, loads
 from smg.engines.http.address import parse
 from smg.engines.http.client import HOP_BY_HOP, HttpClient, Response
-from smg.engines.http.fields import Fields
 
 log = logging.getLogger("smg.engines")
 
 INFO_SECS = 10.0
 HEALTH_SECS = 5.0
 LOADS_SECS = 5.0
+# What servers of a kind can do beside their routes.
+_OFFERS = {"sglang": frozenset({"dp_rank", "disaggregation"})}
 _MAX_DOCUMENT = 16 << 20
 _MAX_REFUSAL = 64 << 10
 # Not the engine's to say: the gateway has its own request id, and makes its own framing where it has to.
@@ -92,7 +93,7 @@ class HttpDriver:
             GatewayError: the engine is not reachable, broke off, has no room, or failed (see ``errors``).
         """
         try:
-            response = await self._client.request(method, path, self._headers(headers, body), self._ranked(body))
+            response = await self._client.request(method, path, self._headers(headers, body), body)
         except ConnectionError as error:
             raise errors.from_failure(error) from None
         if errors.refuses(response.status):
@@ -124,7 +125,10 @@ class HttpDriver:
         except ValueError as error:
             message = "the engine does not tell what it serves"
             raise GatewayError("worker_failed", message, detail=str(error), worker_fault=True) from None
-        self.runtime, self.capabilities = found.runtime, found.features | {"loads"}
+        self.runtime, self.capabilities = (
+            found.runtime,
+            found.features | {"loads"} | _OFFERS.get(found.runtime, frozenset()),
+        )
         return found.info
 
     async def health(self, timeout: float = HEALTH_SECS, *, thorough: bool = False) -> bool:
@@ -194,18 +198,7 @@ class HttpDriver:
             out.append(("content-type", "application/json"))
         if self.key:
             out.append(("authorization", f"Bearer {self.key}"))
-        if self._client.address.rank is not None:
-            out.append(("x-data-parallel-rank", str(self._client.address.rank)))
         return out
-
-    def _ranked(self, body: bytes) -> bytes:
-        """The body with the rank in it, where the worker is one of several."""
-        rank = self._client.address.rank
-        if rank is None or not body:
-            return body
-        fields = Fields(body)
-        fields.put("data_parallel_rank", rank)
-        return fields.body()
 
 
 async def _said(response: Response) -> bytes:

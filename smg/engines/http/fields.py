@@ -3,6 +3,7 @@
 What of a body is not patched reaches the engine as it came: numbers keep their digits, strings their escapes.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -51,6 +52,14 @@ class Fields:
         """Replace or add a member."""
         self._members[name] = msgspec.Raw(msgspec.json.encode(value))
         self._body = None
+
+    def body_with(self, members: Mapping[str, Any]) -> bytes:
+        """The whole again with further members, which these stay without."""
+        if not members:
+            return self.body()
+        return msgspec.json.encode(
+            self._members | {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in members.items()}
+        )
 
     def body(self) -> bytes:
         """The whole again; the client's own bytes when nothing was put."""

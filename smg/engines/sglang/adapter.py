@@ -53,10 +53,12 @@ class SglangAdapter(ContractAdapter):
             message.disaggregated_params.bootstrap_host = meeting.host
             message.disaggregated_params.bootstrap_port = meeting.port
             message.disaggregated_params.bootstrap_room = meeting.room
-        if request.media is not None:
-            message.mm_inputs.CopyFrom(multimodal_inputs(request.media))
+        # A decode engine gets the computed prompt.
+        inputs = None if request.leg is not None and request.leg.role == "decode" else request.media
+        if inputs is not None:
+            message.mm_inputs.CopyFrom(multimodal_inputs(inputs))
         encoded = protobuf.encode_with_ids(message, request.ids)
-        return media.with_tensor(encoded, pb.GenerateRequest, "data", request.media)
+        return media.with_tensor(encoded, pb.GenerateRequest, "data", inputs)
 
     def loads_request(self) -> bytes:
         return protobuf.encode(pb.GetLoadsRequest(include=["core", "disagg"]))

@@ -52,7 +52,11 @@ class TokenSpeedAdapter(ContractAdapter):
         if request.leg is not None:
             _pair(message, request.leg)
         encoded = protobuf.encode_with_ids(message, request.ids)
-        return encoded if request.media is None else join([encoded, *pieces(request.media)])
+        if request.media is None:
+            return encoded
+        # Who gets embeddings, or a computed prompt, has no use for pixels.
+        described = request.leg is not None and (request.leg.role == "decode" or bool(request.leg.encoders))
+        return join([encoded, *pieces(request.media, pixels=not described)])
 
     def decoder(self, request: EngineRequest) -> TokenSpeedDecoder:
         return TokenSpeedDecoder(request)

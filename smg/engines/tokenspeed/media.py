@@ -9,26 +9,34 @@ from smg.engines import media, protobuf
 from smg.engines.contract import unsupported
 
 
-def pieces(inputs: MediaInputs) -> list[Any]:
-    """The buffers of the field ``mm_inputs`` of a GenerateRequest, to be put behind a serialized one."""
+def pieces(inputs: MediaInputs, *, pixels: bool = True) -> list[Any]:
+    """The buffers of the field ``mm_inputs`` of a GenerateRequest, to be put behind a serialized one.
+
+    Without ``pixels`` the items are only described: what they are, where their features go, and the small tensors that
+    positions in the prompt depend on.
+    """
     return [
         buffer
         for item in inputs.items
-        for buffer in media.nested(pb.GenerateRequest, ("mm_inputs", "items"), item_pieces(item, inputs.token_id))
+        for buffer in media.nested(
+            pb.GenerateRequest, ("mm_inputs", "items"), item_pieces(item, inputs.token_id, pixels=pixels)
+        )
     ]
 
 
-def item_pieces(item: MediaItem, token_id: int) -> list[Any]:
+def item_pieces(item: MediaItem, token_id: int, *, pixels: bool = True) -> list[Any]:
     """The buffers of a serialized MultimodalItem. Raises GatewayError (400) for an item without tensors."""
     if item.tensor is None:
         raise unsupported("messages", f"raw {item.modality} input")
     message = pb.MultimodalItem(
         modality=media.MODALITIES[item.modality],
         content_hash=bytes.fromhex(item.digest),
-        encoder_input=media.tensor(pb.TensorData, item.tensor, None),
+        encoder_input=media.tensor(pb.TensorData, item.tensor, None) if pixels else None,
         model_specific_tensors={name: media.tensor(pb.TensorData, side, "inline") for name, side in item.side.items()},
         placeholders=media.ranges(pb.PlaceholderRange, item.patches),
         placeholder_token_id=token_id,
     )
+    if not pixels:
+        return [protobuf.encode(message)]
     tensor = media.nested(pb.MultimodalItem, ("encoder_input", "inline"), item.tensor.pieces)
     return [protobuf.encode(message), *tensor]

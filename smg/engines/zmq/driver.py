@@ -1,10 +1,11 @@
-"""ZmqDriver: one engine core as a tokens backend, in one process of the gateway (spec engine-contract 6)."""
+"""ZmqDriver: one engine over ZeroMQ as a tokens backend, in one process of the gateway (spec engine-contract 6)."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal
 
+import msgspec
 import zmq
 
 from smg.core import clock
@@ -13,19 +14,22 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engines.admin import AdminResult
 from smg.engines.base import EngineInfo, EngineLoad
-from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.source import cancelled_error
-from smg.engines.zmq import wire
+from smg.engines.zmq import frames as parts
 from smg.engines.zmq.address import parse
+from smg.engines.zmq.frames import UtilityOutput, Wire
 from smg.engines.zmq.handshake import IDENTITY, Handshake
 from smg.engines.zmq.port import Port
+from smg.engines.zmq.relay import Relay
 from smg.engines.zmq.source import ZmqSource
+from smg.engines.zmq.tokenspeed import TokenSpeedWire
+from smg.engines.zmq.wire import UTILITY, VllmWire, utility
 
 log = logging.getLogger("smg.engines")
 
-CAPABILITIES = CONSTRAINTS | {
-    *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "flush_cache")
-}
+WIRES: Mapping[str, Wire] = {wire.runtime: wire for wire in (VllmWire(), TokenSpeedWire())}
+# How schedulers of TokenSpeed begin what vLLM's engine cores tell as their version.
+_TOKENSPEED = "tokenspeed"
 # How long a process waits for the engine to connect to it; it does so within a moment of being ready.
 CONNECT_SECS = 2.0
 _LOOK_SECS = 0.02
@@ -44,19 +48,18 @@ _LABELS = {
 
 
 class ZmqDriver:
-    """The ``TokensBackend`` of the engine core at ``url``. Use on one event loop only, and make it there.
+    """The ``TokensBackend`` of the engine at ``url``. Use on one event loop only, and make it there.
 
+    ``runtime`` is its contract as far as it is known; empty means vLLM until the engine has said what it is.
     ``process`` is this process's number among ``processes`` of the gateway; number 0 (control) greets the engine.
     ``labels`` name the model, which the engine does not: ``served_model_name``, ``model_id`` or ``model_path``.
     ``on_load`` is told the load that comes with the engine's steps.
 
     Raises:
-        ValueError: ``url`` is none, or its sockets cannot be bound.
+        ValueError: ``url`` is none, its sockets cannot be bound, or there is no such contract over ZeroMQ.
     """
 
     kind: Literal["tokens"] = "tokens"
-    runtime = "vllm"
-    capabilities: frozenset[str] = CAPABILITIES
 
     def __init__(
         self,
@@ -65,8 +68,12 @@ class ZmqDriver:
         processes: int = 1,
         labels: Mapping[str, str] | None = None,
         on_load: Callable[[EngineLoad], None] | None = None,
+        runtime: str = "",
     ) -> None:
         self.url = url
+        if runtime and runtime not in WIRES:
+            raise ValueError(f"{url}: there is no {runtime} over ZeroMQ")
+        self._wire = WIRES[runtime or VllmWire.runtime]
         self.last_heard = clock.monotonic()
         self._labels = labels or {}
         self._process = process
@@ -75,52 +82,65 @@ class ZmqDriver:
         self._retired = False
         self._sources: dict[str, tuple[ZmqSource, int]] = {}  # by the choice's id on the engine
         self._calls: dict[int, asyncio.Future[Any]] = {}
-        address = parse(url)
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        self._address = parse(url)
+        self._processes = processes
+        self._relay: Relay | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         try:
-            self._handshake = Handshake(context, address, processes) if process == 0 else None
-            self._port = Port(context, address, process, self._take, self._greeted, self._gone)
+            self._handshake = Handshake(self._context, self._address, processes) if process == 0 else None
+            self._port = Port(self._context, self._address, process, self._take, self._greeted, self._gone)
         except (OSError, zmq.ZMQError) as error:
             raise ValueError(f"{url}: {error}") from None
+
+    @property
+    def runtime(self) -> str:
+        """Name of the contract."""
+        return self._wire.runtime
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the contract offers over ZeroMQ."""
+        return self._wire.capabilities
 
     # -- generations
 
     async def open(self, ctx: RequestContext, request: EngineRequest) -> ZmqSource:
-        """Dispatch ``request``. Raises GatewayError as ``wire.add``, or when the engine is not connected."""
+        """Dispatch ``request``. Raises GatewayError as ``Wire.add``, or when the engine is not connected."""
         if ctx.cancel.reason is not None:
             raise cancelled_error(ctx.cancel.reason)
         if ctx.remaining() == 0.0:
             raise cancelled_error("deadline")
         longest = int(self._labels.get("max_model_len", "0"))
-        messages = [wire.add(request, choice, self._process, longest) for choice in range(request.n)]
+        messages = [self._wire.add(request, choice, self._process, longest) for choice in range(request.n)]
         if not self._sources:
             self.last_heard = clock.monotonic()
         source = ZmqSource(self, ctx, request)
         for choice in range(request.n):
-            self._sources[wire.child(request, choice)] = (source, choice)
+            self._sources[parts.child(request, choice)] = (source, choice)
         try:
             for message in messages:
-                await self._send(wire.ADD, message)
+                await self._send(parts.ADD, message)
         except BaseException:
             await source.cancel("stop")
             raise
         return source
 
-    def relabel(self, labels: Mapping[str, str]) -> None:
-        """The worker's labels as they are now: an engine that has restarted may have another context."""
+    def relabel(self, labels: Mapping[str, str], runtime: str = "") -> None:
+        """The worker's labels and contract as they are now: an engine that has restarted may be another one."""
         self._labels = labels
+        self._wire = WIRES.get(runtime, self._wire)
 
     def abort(self, request: EngineRequest, choices: list[int]) -> None:
         """See ``source.Owner``."""
         try:
-            self._port.send(IDENTITY, [wire.ABORT, wire.abort(request, choices)])
+            self._port.send(IDENTITY, [parts.ABORT, parts.abort(request, choices)])
         except GatewayError as error:
             log.debug("abort not delivered", extra={"worker": self.url, "request": request.id, "error": error.detail})
 
     def forget(self, source: ZmqSource) -> None:
         """See ``source.Owner``."""
         for choice in range(source.request.n):
-            self._sources.pop(wire.child(source.request, choice), None)
+            self._sources.pop(parts.child(source.request, choice), None)
         if self._retired and not self._sources:
             self._port.close()
 
@@ -135,6 +155,7 @@ class ZmqDriver:
         facts = self._handshake.facts if self._handshake is not None else None
         if facts is None:
             raise GatewayError("worker_failed", "the engine has not connected yet", status=503, worker_fault=True)
+        self._known(facts)
         path = self._labels.get("model_path", "")
         name = self._labels.get("served_model_name") or self._labels.get("model_id") or path.rstrip("/").split("/")[-1]
         if not name:
@@ -152,7 +173,8 @@ class ZmqDriver:
 
     async def health(self, timeout: float, *, thorough: bool = False) -> bool:
         """Whether the engine is connected. Raises GatewayError when it is not."""
-        self._port.send(IDENTITY, [wire.ABORT, wire.NOBODY])
+        self._port.send(IDENTITY, [parts.ABORT, parts.NOBODY])
+        self._share()
         return not self._dead
 
     async def loads(self) -> list[EngineLoad]:
@@ -165,7 +187,14 @@ class ZmqDriver:
         yield
 
     async def flush_cache(self, timeout_secs: float = 0.0) -> AdminResult:
-        """Empty the prefix cache. Raises GatewayError when the engine fails, or does not answer in time."""
+        """Empty the prefix cache.
+
+        Raises:
+            GatewayError: ``not_implemented`` (501) where there is no such call, or the engine fails, or does not answer
+                in time.
+        """
+        if "flush_cache" not in self.capabilities:
+            raise GatewayError("not_implemented", "the engine offers no flushing of its cache over ZeroMQ")
         result = await self._call("reset_prefix_cache", timeout_secs + UTILITY_SECS)
         return AdminResult(result is not False, "flushed" if result is not False else "requests are running")
 
@@ -179,6 +208,7 @@ class ZmqDriver:
         """Abort what runs and close the sockets. Idempotent."""
         for source, _ in list(self._sources.values()):
             await source.cancel("shutdown")
+        self._unshare()
         self._port.close()
         if self._handshake is not None:
             self._handshake.close()
@@ -203,7 +233,7 @@ class ZmqDriver:
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout):
-                await self._send(wire.UTILITY, wire.utility(self._process, number, method))
+                await self._send(UTILITY, utility(self._process, number, method))
                 return await answer
         except TimeoutError:
             message = "the engine did not answer in time"
@@ -215,38 +245,73 @@ class ZmqDriver:
         self._dead = False
         if self._handshake is not None:
             self._handshake.greeted(frames)
+            self._unshare()
+            self._share()
+
+    def _known(self, facts: Mapping[str, Any]) -> None:
+        """Learn the contract from what the engine told of itself."""
+        tokenspeed = str(facts.get("vllm_version", "")).startswith(_TOKENSPEED)
+        self._wire = WIRES[TokenSpeedWire.runtime if tokenspeed else VllmWire.runtime]
+
+    def _share(self) -> None:
+        """In control: pass on the words of an engine that is connected to this process only."""
+        facts = self._handshake.facts if self._handshake is not None else None
+        if facts is None or self._relay is not None:
+            return
+        self._known(facts)
+        if self.runtime != TokenSpeedWire.runtime:
+            return
+        greeting = msgspec.msgpack.encode(facts)
+        self._relay = Relay(self._context, self._address, self._processes, IDENTITY, greeting, self._pass_on)
+
+    def _unshare(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+
+    def _pass_on(self, frames: list[bytes]) -> None:
+        """A request of another process, for the engine."""
+        try:
+            self._port.send(IDENTITY, frames)
+        except GatewayError as error:
+            log.warning("the engine is not there any more", extra={"worker": self.url, "error": error.detail})
+            self._unshare()
 
     def _take(self, frames: list[bytes]) -> None:
         """One message of the engine. One that cannot be read is the failure of nobody else's."""
         self.last_heard = clock.monotonic()
-        if frames == [wire.DEAD]:
+        if self._relay is not None:
+            self._relay.spread(frames)
+        if frames == [parts.DEAD]:
             self._died()
             return
-        try:
-            message = wire.outputs(frames)
-        except ValueError as error:
-            log.error("an engine core's message is unreadable", extra={"worker": self.url, "error": str(error)})
+        if self._relay is not None:
             return
-        for output in message.outputs:
-            self._deliver(output, frames)
-        if message.utility_output is not None:
-            self._answer(message.utility_output)
-        if message.scheduler_stats is not None and self._on_load is not None:
-            self._on_load(wire.load(message.scheduler_stats))
+        try:
+            step = self._wire.step(frames)
+        except ValueError as error:
+            log.error("an engine's message is unreadable", extra={"worker": self.url, "error": str(error)})
+            return
+        for id, output in step.outputs:
+            self._deliver(id, output, frames)
+        if step.utility is not None:
+            self._answer(step.utility)
+        if step.load is not None and self._on_load is not None:
+            self._on_load(step.load)
 
-    def _deliver(self, output: wire.Output, frames: list[bytes]) -> None:
-        found = self._sources.get(output.request_id)
+    def _deliver(self, id: str, output: Any, frames: list[bytes]) -> None:
+        found = self._sources.get(id)
         if found is None:
             # Its abort is on the way.
             return
         source, choice = found
         try:
-            source.put(wire.batch(output, choice, source.request, frames))
+            source.put(self._wire.batch(output, choice, source.request, frames))
         except ValueError as error:
             message = "the engine sent what is not an answer"
             source.fail(GatewayError("worker_stream_failed", message, detail=str(error), worker_fault=True))
 
-    def _answer(self, output: wire.UtilityOutput) -> None:
+    def _answer(self, output: UtilityOutput) -> None:
         answer = self._calls.get(output.call_id)
         if answer is None or answer.done():
             return
@@ -267,6 +332,7 @@ class ZmqDriver:
 
     def _gone(self) -> None:
         """Nobody answers any more."""
+        self._unshare()
         error = GatewayError("worker_failed", "the engine has died", status=503, worker_fault=True)
         for source, _ in list(self._sources.values()):
             source.fail(error)

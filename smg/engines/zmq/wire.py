@@ -1,24 +1,24 @@
-"""Messages of vLLM's engine core: msgpack arrays whose fields go by position (spec engine-contract 6.4 and 6.5)."""
+"""Messages of vLLM's engine core: arrays whose fields go by position (spec engine-contract 6.4 and 6.5)."""
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from smg.core import clock
 from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch, TokenLogprobs
-from smg.core.errors import GatewayError
 from smg.core.request import Constraint
 from smg.engines import constraints, numbers
 from smg.engines.base import EngineLoad
+from smg.engines.capabilities import CONSTRAINTS
+from smg.engines.zmq.frames import Step, UtilityOutput, check, child
 
 if TYPE_CHECKING:
     import numpy as np
 
-ADD, ABORT, UTILITY = b"\x00", b"\x01", b"\x03"
-DEAD = b"ENGINE_CORE_DEAD"
+UTILITY = b"\x03"
 
 _RAW_VIEW = 3  # extension type of a tensor's bytes
 _FINISHES = ("stop", "length", "abort", "error", "stop")
@@ -33,8 +33,6 @@ _STRUCTURED: Mapping[str, str] = {
     "choice": "choice",
 }
 _encoder = msgspec.msgpack.Encoder()
-# The payload of an ABORT that aborts nothing.
-NOBODY = _encoder.encode([])
 
 
 def add(request: EngineRequest, choice: int, client: int, longest: int) -> bytes:
@@ -46,7 +44,7 @@ def add(request: EngineRequest, choice: int, client: int, longest: int) -> bytes
         GatewayError: ``invalid_value``, ``unsupported_parameter`` or ``context_length_exceeded`` (400): the engine core
             may die of what it is not prepared for.
     """
-    _check(request, longest)
+    check(request, longest)
     fields: list[Any] = [None] * 20
     fields[0] = child(request, choice)
     fields[1] = list(request.ids)
@@ -62,32 +60,9 @@ def add(request: EngineRequest, choice: int, client: int, longest: int) -> bytes
     return _encoder.encode(fields)
 
 
-def abort(request: EngineRequest, choices: Sequence[int]) -> bytes:
-    """The payload of an ABORT of these choices."""
-    return _encoder.encode([child(request, choice) for choice in choices])
-
-
 def utility(client: int, call: int, method: str, arguments: Sequence[Any] = ()) -> bytes:
     """The payload of a UTILITY call."""
     return _encoder.encode([client, call, method, list(arguments)])
-
-
-def child(request: EngineRequest, choice: int) -> str:
-    """The id of one choice on the engine; the engine core knows no n."""
-    return request.id if request.n == 1 else f"{request.id}-{choice}"
-
-
-def _check(request: EngineRequest, longest: int) -> None:
-    if request.lora is not None:
-        raise GatewayError("unsupported_parameter", "the engine does not offer LoRA adapters", param="lora_path")
-    if not request.ids:
-        raise GatewayError("empty_input", "the prompt is empty")
-    if longest and len(request.ids) >= longest:
-        message = f"the engine's context has {longest} tokens, and the prompt alone {len(request.ids)}"
-        raise GatewayError("context_length_exceeded", message)
-    highest = request.vocab_size - 1 if request.vocab_size else 2**31 - 1
-    if min(request.ids) < 0 or max(request.ids) > highest:
-        raise GatewayError("invalid_value", "the prompt has a token id outside the vocabulary", param="prompt")
 
 
 def _sampling(request: EngineRequest, choice: int, longest: int) -> dict[str, Any]:
@@ -151,14 +126,6 @@ class Output(msgspec.Struct, array_like=True):
     prefill_stats: dict[str, Any] | None = None
 
 
-class UtilityOutput(msgspec.Struct, array_like=True):
-    """The answer to a utility call."""
-
-    call_id: int
-    failure_message: str | None = None
-    result: Any = None
-
-
 class Outputs(msgspec.Struct, array_like=True):
     """One message: what a step brought for all requests of one client."""
 
@@ -177,14 +144,28 @@ def _extension(code: int, data: memoryview) -> Any:
 _decoder = msgspec.msgpack.Decoder(Outputs, ext_hook=_extension)
 
 
-def outputs(frames: Sequence[bytes]) -> Outputs:
-    """Decode one message's first frame. Raises ValueError when it is none."""
-    if not frames:
-        raise ValueError("an empty message")
-    try:
-        return _decoder.decode(frames[0])
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
+class VllmWire:
+    """The ``Wire`` of vLLM's engine core."""
+
+    runtime: ClassVar[str] = "vllm"
+    capabilities: ClassVar[frozenset[str]] = CONSTRAINTS | {
+        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "flush_cache")
+    }
+
+    def add(self, request: EngineRequest, choice: int, client: int, longest: int) -> bytes:
+        return add(request, choice, client, longest)
+
+    def step(self, frames: Sequence[bytes]) -> Step:
+        try:
+            message = _decoder.decode(frames[0])
+        except (msgspec.MsgspecError, IndexError) as error:
+            raise ValueError(str(error)) from None
+        stats = message.scheduler_stats
+        outputs = [(output.request_id, output) for output in message.outputs]
+        return Step(outputs, None if stats is None else load(stats), message.utility_output)
+
+    def batch(self, output: Any, choice: int, request: EngineRequest, frames: Sequence[bytes]) -> TokenBatch:
+        return batch(output, choice, request, frames)
 
 
 def batch(output: Output, choice: int, request: EngineRequest, frames: Sequence[bytes]) -> TokenBatch:

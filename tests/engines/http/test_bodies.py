@@ -19,7 +19,7 @@ from smg.core.request import (
     ToolCall,
     ToolChoice,
 )
-from smg.engines.http.address import HttpAddress, parse, split_rank, with_rank
+from smg.engines.http.address import HttpAddress, parse, split_rank
 from smg.engines.http.chat_body import chat_body, completions_body
 from smg.engines.http.errors import message_of, seconds
 from smg.engines.http.fields import Fields
@@ -190,7 +190,7 @@ class TestAddresses:
             parse(url)
 
     def test_ranks(self):
-        assert split_rank(with_rank("http://a:1", 3)) == ("http://a:1", 3)
+        assert split_rank("http://a:1@3") == ("http://a:1", 3)
         assert split_rank("http://a:1") == ("http://a:1", None)
 
 

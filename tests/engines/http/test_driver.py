@@ -142,13 +142,16 @@ class TestForward:
 
 
 class TestRanks:
-    async def test_RO_05_the_rank_goes_into_the_request_and_never_into_an_address(self):
+    async def test_RO_05_a_rank_is_never_part_of_an_address(self):
         async with MockHttpEngine(server="sglang") as engine, driver_to(f"{engine.url}@5") as driver:
             await whole(await forward(driver))
-            seen = engine.requests[0]
-            assert (seen.json["model"], seen.json["data_parallel_rank"]) == ("mock-model", 5)
-            assert seen.header("x-data-parallel-rank") == ["5"]
-            assert seen.header("host") == [engine.address]
+            assert engine.requests[0].header("host") == [engine.address]
+
+    async def test_sglang_takes_pins_and_has_pairs(self):
+        for server, can in (("sglang", True), ("vllm", False), ("openai", False)):
+            async with MockHttpEngine(server=server) as engine, driver_to(engine.url) as driver:
+                await driver.info()
+                assert ({"dp_rank", "disaggregation"} <= driver.capabilities) is can
 
     async def test_dp_base_url_loads_are_asked_at_the_engine_and_are_the_ranks_own(self):
         script = HttpScript(dp_size=3, running=4)
@@ -167,7 +170,11 @@ class TestFacts:
             info = await driver.info()
             assert driver.runtime == server
             assert (info.model_id, info.models, info.context_length) == ("m", ("m", "adapter"), 4096)
-            own = {"vllm": {"tokenize_api", "detokenize_api"}, "sglang": {"generate_api"}, "openai": set()}
+            own = {
+                "vllm": {"tokenize_api", "detokenize_api"},
+                "sglang": {"generate_api", "dp_rank", "disaggregation"},
+                "openai": set(),
+            }
             assert driver.capabilities == {"chat_api", "completions_api", "loads"} | own[server]
             assert "secret" not in str(info)
 

@@ -13,9 +13,9 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.request import Constraint, Limits, Logprobs, Sampling
 from smg.engines.zmq import source as source_module
-from smg.engines.zmq import wire
 from smg.engines.zmq.address import clear, parse, prepare
 from smg.engines.zmq.driver import ZmqDriver
+from smg.engines.zmq.wire import VllmWire
 from tests.engines.zmq.core import ID, PARAMS, MockCore
 
 LABELS = {"model_path": "/models/org/m", "max_model_len": "128"}
@@ -352,7 +352,7 @@ class TestAddresses:
 
 
 def test_every_field_has_its_position():
-    fields = msgspec.msgpack.decode(wire.add(request(dp_rank=0, trace="00-a-b-01"), 0, 4, 128))
+    fields = msgspec.msgpack.decode(VllmWire().add(request(dp_rank=0, trace="00-a-b-01"), 0, 4, 128))
     assert len(fields) == 20
     assert [fields[place] for place in (8, 11, 12, 13, 15, 19)] == [0, 4, 0, 0, False, False]
     assert fields[14] == {"traceparent": "00-a-b-01"}

@@ -50,6 +50,17 @@ class TokenSpeed(Contract):
         told = request.kv_bootstrap_info
         return Meeting(told.bootstrap_host, told.bootstrap_port, str(told.bootstrap_room))
 
+    def embeddings(self, request: Any) -> Sequence[tuple[Meeting, bytes]]:
+        places = {place.item_index: place for place in request.encode_bootstrap_info.items}
+        items = request.mm_inputs.items
+        for number, item in enumerate(items):
+            if item.HasField("encoder_input") == (number in places):
+                raise Refused(f"item {number} must have either a tensor or embeddings")
+        return [
+            (Meeting(place.bootstrap_host, place.bootstrap_port, str(place.bootstrap_room)), items[number].content_hash)
+            for number, place in places.items()
+        ]
+
     def chunk(self, part: Part) -> Any:
         chunk = pb.GenerateStreamChunk(
             token_ids=part.ids,

@@ -71,6 +71,7 @@ def generate(script: HttpScript, body: Mapping[str, Any]) -> Answer:
             "prompt_tokens": len(prompt.split()),
             "completion_tokens": count,
             "cached_tokens": script.cached_tokens,
+            **({"input_token_logprobs": list(script.prompt_logprobs)} if body.get("return_logprob") else {}),
         }
         events.append({"text": "".join(words[:count]), "meta_info": meta})
     return Answer(events, events[-1])

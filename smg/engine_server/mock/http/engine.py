@@ -9,7 +9,9 @@ import msgspec
 
 from smg.engine_server.mock.http.answers import ANSWERS
 from smg.engine_server.mock.http.facts import documents, served
+from smg.engine_server.mock.http.pair import meetings, prompt_of
 from smg.engine_server.mock.http.script import Answer, HttpFault, HttpScript, Server
+from smg.engine_server.mock.transfer import Meeting, Role, TransferError, Transfers, fetch
 
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 429: "Too Many Requests"}
 
@@ -39,7 +41,10 @@ class _Reset(Exception):
 
 
 class MockHttpEngine:
-    """A mock HTTP engine, used like ``MockEngine``. ``server`` is the kind of server it plays."""
+    """A mock HTTP engine, used like ``MockEngine``. ``server`` is the kind of server it plays.
+
+    ``role`` makes it one of an SGLang pair, which hands prompts over as the mock gRPC engines do.
+    """
 
     def __init__(
         self,
@@ -49,7 +54,12 @@ class MockHttpEngine:
         server: Server = "openai",
         host: str = "127.0.0.1",
         ssl: Any = None,
+        role: Role = "regular",
+        bootstrap_port: int = 0,
     ) -> None:
+        self._role = role
+        self._bootstrap_port = bootstrap_port
+        self._transfers = Transfers("")
         self._script = script
         self._host = host
         self._port = port
@@ -70,6 +80,16 @@ class MockHttpEngine:
     @property
     def url(self) -> str:
         return f"{'https' if self._ssl else 'http'}://{self.address}"
+
+    @property
+    def bootstrap_port(self) -> int:
+        """Where a prefill engine hands over, valid after ``start``."""
+        return self._transfers.port
+
+    @property
+    def held(self) -> int:
+        """Prompts that decode engines have not fetched."""
+        return self._transfers.held
 
     @property
     def running(self) -> int:
@@ -97,6 +117,9 @@ class MockHttpEngine:
         except OSError as error:
             raise RuntimeError(f"cannot listen on {self.address}: {error}") from error
         self._port = self._server.sockets[0].getsockname()[1]
+        if self._role == "prefill":
+            await self._transfers.start(self._host, self._bootstrap_port)
+            self._bootstrap_port = self._transfers.port
         return self.address
 
     async def stop(self, grace: float | None = None) -> None:
@@ -104,6 +127,7 @@ class MockHttpEngine:
         if self._server is not None:
             self._server.close()
             self._server = None
+            await self._transfers.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace or 0):
                 while self.running:  # noqa: ASYNC110 - requests have no event of their own
@@ -165,7 +189,7 @@ class MockHttpEngine:
         if path == "/health" and path not in self._script.hidden:
             await self._answer(writer, b"", 200 if self._script.healthy else 503, "text/plain")
             return
-        document = documents(self._script, self._kind).get(path)
+        document = documents(self._script, self._kind, self._role, self.bootstrap_port).get(path)
         if isinstance(document, str):
             await self._answer(writer, document.encode(), 200, "text/plain")
         elif document is None:
@@ -211,7 +235,18 @@ class MockHttpEngine:
         except msgspec.MsgspecError as error:
             await self._json(writer, {"object": "error", "message": str(error), "code": 400}, 400)
             return True
+        rooms = meetings(body) if self._role != "regular" else []
+        try:
+            if self._role == "decode":
+                for meeting in rooms:
+                    await fetch(meeting, prompt_of(body), asyncio.Event())
+        except TransferError as error:
+            seen.state = "failed"
+            await self._json(writer, {"error": {"message": f"KV transfer failed: {error}"}}, 500)
+            return True
         answer = ANSWERS[seen.path](script, body)
+        if rooms and self._role == "prefill":
+            return await self._hand_over(script, rooms, answer, body, writer)
         if body.get("stream") and (answer.events or script.raw is not None):
             return await self._stream(script, faults, seen, answer, writer)
         await asyncio.sleep(script.delay)
@@ -219,8 +254,30 @@ class MockHttpEngine:
         await self._json(writer, answer.whole, 200)
         return True
 
+    async def _hand_over(
+        self, script: HttpScript, rooms: list[Meeting], answer: Answer, body: Mapping[str, Any], writer: Any
+    ) -> bool:
+        """As a prefill engine: compute, and answer with one token once the other engine has what it needs."""
+        await asyncio.sleep(script.delay)
+        try:
+            offered = [self._transfers.offer(meeting.key, prompt_of(body)) for meeting in rooms]
+            for event in offered:
+                await event.wait()
+        finally:
+            for meeting in rooms:
+                self._transfers.withdraw(meeting.key)
+        if body.get("stream"):
+            return await self._stream(script, [], None, Answer(answer.events[:1], answer.whole), writer)
+        await self._json(writer, answer.whole, 200)
+        return True
+
     async def _stream(
-        self, script: HttpScript, faults: list[HttpFault], seen: Seen, answer: Answer, writer: asyncio.StreamWriter
+        self,
+        script: HttpScript,
+        faults: list[HttpFault],
+        seen: Seen | None,
+        answer: Answer,
+        writer: asyncio.StreamWriter,
     ) -> bool:
         chunked = script.framing == "chunked"
         framing = {"transfer-encoding": "chunked"} if chunked else {"connection": "close"}
@@ -245,11 +302,11 @@ class MockHttpEngine:
         return False
 
     async def _strike(
-        self, faults: list[HttpFault], events: int | None, seen: Seen, writer: asyncio.StreamWriter
+        self, faults: list[HttpFault], events: int | None, seen: Seen | None, writer: asyncio.StreamWriter
     ) -> bool:
-        """Apply the fault that is due; True when it has ended the answer."""
+        """Apply the fault that is due; True when it has ended the answer. Faults are those of ``seen``."""
         for fault in faults:
-            if fault.after != events:
+            if fault.after != events or seen is None:
                 continue
             seen.state = "failed"
             if fault.kind == "reset":

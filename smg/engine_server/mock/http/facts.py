@@ -4,10 +4,11 @@ from typing import Any
 
 from smg.engine_server.mock.http.answers import ANSWERS
 from smg.engine_server.mock.http.script import HttpScript, Server
+from smg.engine_server.mock.transfer import Role
 
 
-def documents(script: HttpScript, server: Server) -> dict[str, Any]:
-    """Path to document: JSON values, and text as ``str``."""
+def documents(script: HttpScript, server: Server, role: Role = "regular", bootstrap_port: int = 0) -> dict[str, Any]:
+    """Path to document: JSON values, and text as ``str``. ``role`` and ``bootstrap_port`` are of an SGLang pair."""
     owner = {"vllm": "vllm", "sglang": "sglang", "openai": "somebody"}[server]
     models = [
         {"id": name, "object": "model", "created": 1, "owned_by": owner, "max_model_len": script.context_length}
@@ -25,7 +26,8 @@ def documents(script: HttpScript, server: Server) -> dict[str, Any]:
             "model_path": script.models[0],
             "dp_size": script.dp_size,
             "tp_size": 1,
-            "disaggregation_mode": "null",
+            "disaggregation_mode": "null" if role == "regular" else role,
+            "disaggregation_bootstrap_port": bootstrap_port,
             "max_total_num_tokens": 1000,
             "api_key": "secret",
             "version": "0.5.0",

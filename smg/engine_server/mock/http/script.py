@@ -31,7 +31,7 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
     words. ``reasoning`` and ``calls`` (name, arguments) come before the text of each choice. ``delay`` is in seconds
     and comes before each event. ``piece`` writes that many bytes at a time (0: event by event); ``framing`` tells how
     a stream ends: as HTTP chunks, or with the connection. ``raw`` is sent as the whole stream, whatever was asked.
-    ``ends`` are the line ends of events.
+    ``ends`` are the line ends of events. ``prompt_logprobs`` are told by ``/generate`` with ``return_logprob``.
 
     ``models`` are what is listed, with ``context_length``; ``key`` has to be in the header ``authorization``.
     ``dp_size``, ``running``, ``waiting`` and ``usage`` are what SGLang-like and vLLM-like engines tell of themselves.
@@ -48,6 +48,7 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
     ends: Literal["\n", "\r\n"] = "\n"
     raw: bytes | None = None
     cached_tokens: int = 0
+    prompt_logprobs: tuple[Any, ...] = ()
     faults: tuple[HttpFault, ...] = ()
     models: tuple[str, ...] = ("mock-model",)
     context_length: int = 4096
