@@ -304,6 +304,9 @@ class TestHalfAnEmoji:
         (COMPLETIONS, '{"model":"mock","prompt":"\\udcf0"%s}', "prompt"),
         (COMPLETIONS, '{"model":"mock","prompt":["ok","\\udcf0"]%s}', "prompt"),
         ("/v1/tokenize", '{"model":"mock","prompt":"\\udcf0"%s}', "prompt"),
+        ("/v1/embeddings", '{"model":"mock","input":"\\udcf0"%s}', "input"),
+        ("/v1/embeddings", '{"model":"mock","input":["ok","\\udcf0"]%s}', "input"),
+        ("/generate", '{"text":"x \\ud83d"%s}', "text"),
     )
 
     @pytest.mark.parametrize("stream", ["", ',"stream":false', ',"stream":true'])
