@@ -26,21 +26,18 @@ from smg.telemetry.logs import quiet_library
 log = logging.getLogger("smg.server")
 
 _SANIC_LOGGERS = ("sanic.root", "sanic.error", "sanic.access", "sanic.server", "sanic.websockets")
-# How long a thread that tokenizes or preprocesses may keep the GIL once the event loop wants it.
-SWITCH_SECS = 0.0005
 # How long requests that were cut off may take for the end of their answers, and unsent bytes to leave.
 _LAST_WORDS_SECONDS = 3.0
 _FLUSH_SECONDS = 1.0
-# How long a thread that renders a long prompt may keep the event loop from running (case PF-01; Python's own is 5 ms).
-_SWITCH_SECONDS = 0.001
+# How long a thread that prepares a long prompt or an image may keep the GIL once the event loop wants it (case PF-01;
+# Python's own is 5 ms).
+_SWITCH_SECONDS = 0.0005
 
 
 def run(settings: Settings, region: Region, process: int, listener: socket.socket) -> int:
     """Serve until SIGTERM; returns the exit status. The whole of a forked process."""
     from smg.api.routes import Api
     from smg.pipeline.services import build
-
-    sys.setswitchinterval(SWITCH_SECS)
 
     async def body() -> None:
         services = build(settings, region, process)

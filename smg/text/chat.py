@@ -92,7 +92,7 @@ class Chat:
         except GatewayError:
             return None
         shown, cut, _ = whole.rpartition(_CUT)
-        systems = [messages.content_text(turn, "messages") for turn in turns if turn.role == "system"]
+        systems = [messages.content_text(turn, "messages") for turn in turns if turn.role in system_roles.ROLES]
         before = reveal(shown)
         lost = bool(reasoning) and before.count(reasoning.strip()) <= reveal(opened).count(reasoning.strip())
         if not cut or lost or any(system.strip() not in before for system in systems):

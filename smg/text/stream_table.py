@@ -4,6 +4,7 @@ The plain twin of the native table and its oracle in tests.
 """
 
 import codecs
+import re
 from collections.abc import Sequence
 
 from smg._native import sse
@@ -12,6 +13,7 @@ from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, 
 from smg.text.stops import StopScanner
 
 _make_utf8 = codecs.getincrementaldecoder("utf-8")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 
 
 class PythonStreamTable:
@@ -141,7 +143,7 @@ class _Row:
 
     def _end(self, token: int) -> str:
         """An end token came: show it if asked, and release everything held."""
-        text = self._scan(self._utf8.decode(self._bytes(token))) if self.spec.stop_visible else ""
+        text = self._scan(self._characters(token)) if self.spec.stop_visible else ""
         text += self.flush()
         self.over = True
         if self.matched is None and token not in self.spec.eos_ids:
@@ -151,7 +153,15 @@ class _Row:
     def _decode(self, token: int) -> str:
         if self.spec.skip_special_tokens and self._decoder.is_special(token) and token not in self._shown:
             return ""
-        return self._utf8.decode(self._bytes(token))
+        return self._characters(token)
+
+    def _characters(self, token: int) -> str:
+        """What the token completes. U+FFFD stands for bytes as soon as they can become no character."""
+        text = self._utf8.decode(self._bytes(token))
+        if _SURROGATE.fullmatch(self._utf8.getstate()[0]):
+            # The half of a surrogate pair, where this decoder waits for a third byte only to refuse all three.
+            text += self._utf8.decode(b"", True)
+        return text
 
     def _bytes(self, token: int) -> bytes:
         if self._at_start:

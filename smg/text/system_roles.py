@@ -1,6 +1,7 @@
 """System and developer messages, wherever the client puts them (case CT-02)."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import msgspec
 
@@ -9,11 +10,14 @@ from smg.core.request import MediaPart, Message, Part, TextPart
 from smg.text import probes
 from smg.text.template import Template
 
+ROLES = frozenset({"system", "developer"})
+
 _SEPARATOR = "\n\n"
+_FIRST, _LATE = "qzfirst", "qzlate"
 
 
 class SystemRoles(msgspec.Struct, frozen=True):
-    """``developer``: the template knows that role. ``late``: it shows system messages after the first turn."""
+    """``developer``: the template knows that role. ``late``: it shows such messages after the first turn too."""
 
     developer: bool = False
     late: bool = True
@@ -21,10 +25,21 @@ class SystemRoles(msgspec.Struct, frozen=True):
 
 def detect(template: Template, special: Mapping[str, str]) -> SystemRoles:
     """Find out what ``template`` takes; ``special`` are its special-token variables."""
-    first = {"role": "system", "content": "qzfirst"}
-    late = {"role": "system", "content": probes.WORD}
-    prompt = probes.ask(template, special, [first, probes.USER, probes.ASSISTANT, late, probes.USER])
-    return SystemRoles("developer" in template.source, prompt is not None and probes.WORD in prompt)
+
+    def shows(*messages: Mapping[str, str]) -> bool:
+        prompt = probes.ask(template, special, [dict(message) for message in messages])
+        texts = (message["content"] for message in messages if message["role"] in ROLES)
+        return prompt is not None and all(text in prompt for text in texts)
+
+    def shows_late(first: str, late: str) -> bool:
+        begin = ({"role": first, "content": _FIRST}, probes.USER, probes.ASSISTANT)
+        return shows(*begin, {"role": late, "content": _LATE}, probes.USER)
+
+    # A template may speak of developers without knowing the role, and one that writes any role's name knows none.
+    named = "developer" in template.source
+    developer = named and shows({"role": "developer", "content": _FIRST}, probes.USER)
+    pairs = product(ROLES, ROLES) if developer else [("system", "system")]
+    return SystemRoles(developer, all(shows_late(first, late) for first, late in pairs))
 
 
 def rename_developer(messages: Sequence[Message]) -> list[Message]:
@@ -36,25 +51,27 @@ def rename_developer(messages: Sequence[Message]) -> list[Message]:
 
 
 def has_late(messages: Sequence[Message]) -> bool:
-    """Whether a system message follows another message."""
-    return any(message.role == "system" for message in messages[1:])
+    """Whether a system or developer message follows another message."""
+    return any(message.role in ROLES for message in messages[1:])
 
 
 def merge_into_first(messages: Sequence[Message]) -> list[Message]:
-    """Move all system messages' texts into one leading message, in their order; the other turns stay as they are.
+    """Move all texts of system and developer messages into one leading message, of the first one's role.
+
+    They keep their order, and so do the other turns.
 
     Raises:
         GatewayError: 400 for media in a message that would have to move: they must stay in their order.
     """
-    system = [message for message in messages if message.role == "system"]
+    system = [message for message in messages if message.role in ROLES]
     if not system:
         return list(messages)
     for index, message in enumerate(messages[1:], 1):
-        parts = message.content if message.role == "system" and isinstance(message.content, list) else []
+        parts = message.content if message.role in ROLES and isinstance(message.content, list) else []
         if any(isinstance(part, MediaPart) for part in parts):
             raise bad_request("this model takes media of system messages in the first one only", f"messages[{index}]")
     merged = msgspec.structs.replace(system[0], content=_join([message.content for message in system]))
-    return [merged, *(message for message in messages if message.role != "system")]
+    return [merged, *(message for message in messages if message.role not in ROLES)]
 
 
 def _join(contents: Sequence[str | list[Part] | None]) -> str | list[Part]:

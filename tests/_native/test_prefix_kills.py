@@ -178,7 +178,8 @@ class Crashes:
         for process in everybody:
             self.launch(process)
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        # On a busy machine it takes longer until enough has happened for the test to be worth something.
+        while time.monotonic() < until or min(self.kills, self.stops) <= seconds:
             time.sleep(self.draw.random() * 0.02)
             self.go_on()
             victim = self.draw.choice(everybody)
@@ -228,9 +229,6 @@ def test_killed_and_stopped_processes_leave_no_phantom_holder(seconds):
     crashes = Crashes(seed=seconds)
     try:
         crashes.run(seconds)
-        # The test is worth nothing if hardly anything happened.
-        assert crashes.kills > seconds
-        assert crashes.stops > seconds
         assert crashes.held > crashes.looks
         crashes.check()
     finally:

@@ -25,15 +25,23 @@ async def engines():
 
 
 @pytest.fixture
-async def gateway(engines, tmp_path):
-    """Services over a fleet of two engines, as control would have published it."""
+def model_dir(tmp_path):
+    """The model's tokenizer and template: those of the mock engine."""
     zipfile.ZipFile(io.BytesIO(mock.archive(4096))).extractall(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+async def gateway(engines, model_dir):
+    """Services over a fleet of two engines, as control would have published it."""
     region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
     workers = [
         WorkerRecord(f"w{slot}", slot, engine.url, runtime="vllm", models=["mock"])
         for slot, engine in enumerate(engines)
     ]
-    model = ModelRecord("mock", tokenizer_dir=str(tmp_path), tokenizer_key="k", context_length=4096, eos_ids=[mock.EOS])
+    model = ModelRecord(
+        "mock", tokenizer_dir=str(model_dir), tokenizer_key="k", context_length=4096, eos_ids=[mock.EOS]
+    )
     region.publish(msgspec.msgpack.encode(FleetSnapshot(1, workers, [model])))
     for worker in workers:
         region.worker_set(worker.slot, STATUS, STATUS_CODES["ready"])

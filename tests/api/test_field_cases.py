@@ -1,14 +1,19 @@
 """Field cases of the text path and of OpenAI's wire format, replayed over HTTP: streamed and buffered, however the
 engine cuts its messages (rule SPLIT; the table's own tests have the cases' exact chunks)."""
 
+import io
 import json
+import random
+import zipfile
 
 import aiohttp
 import pytest
+from tokenizers import Tokenizer as Library
 
 from smg.engine_server.mock import Script
 from smg.engine_server.mock import tokenizer as mock
 from tests.api.conftest import idle, say
+from tests.text.makers import CHATML, metaspace_json, write_model
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 CUTS = (1, 2, 3, 1000)
@@ -93,6 +98,96 @@ class TestText:
     async def test_TX_05_held_text_that_was_no_stop(self, http, engines, path, text, finish):
         found = await both(http, engines, [*text.encode()], path, finish=finish, stop=["###"])
         assert found == (text, finish or "stop")
+
+
+class TestDecodeCleanUp:
+    """Metaspace with byte fallback, where a library that tidies the text would rewrite what has left already."""
+
+    CASES = (("▁▁▁▁", "."), ("▁do", "▁n", "'t", "▁stop", "▁."))
+
+    @pytest.fixture(params=[None, True], ids=["absent", "on"])
+    def model_dir(self, tmp_path, request):
+        config = {"chat_template": CHATML}
+        if request.param is not None:
+            config["clean_up_tokenization_spaces"] = request.param
+        return write_model(tmp_path, metaspace_json("legacy"), tokenizer_config=config)
+
+    async def test_TX_03_what_is_streamed_is_the_decode_of_the_same_ids(self, http, engines):
+        library = Library.from_str(metaspace_json("legacy"))
+        draw = random.Random(3)
+        # Ids of whole characters: how the library replaces wrong bytes is a matter of its own.
+        usable = [token for token in range(3, library.get_vocab_size()) if "\ufffd" not in library.decode([token])]
+        cases = [[library.token_to_id(piece) for piece in pieces] for pieces in self.CASES]
+        cases += [[draw.choice(usable) for _ in range(draw.randint(2, 20))] for _ in range(5)]
+        for ids in cases:
+            say(engines, Script(tokens=ids, eos=False))
+            found = [choice for event in await events(http, CHAT, max_tokens=len(ids)) for choice in event["choices"]]
+            texts = [delta(choice) for choice in found if "role" not in choice["delta"]]
+            wanted = [library.decode(ids[: count + 1]) for count in range(len(ids))]
+            sofar = ["".join(filter(None, texts[: count + 1])) for count in range(len(texts))]
+            # A token without text of its own has no event.
+            assert [text for text in dict.fromkeys(sofar) if text] == [text for text in dict.fromkeys(wanted) if text]
+            async with http.post("/v1/detokenize", json={"model": "mock", "tokens": ids}) as response:
+                assert (await response.json())["text"] == wanted[-1]
+            assert await both(http, engines, ids, CHAT, finish="length", max_tokens=len(ids)) == (wanted[-1], "length")
+
+    async def test_TX_03_the_period_behind_an_indentation_is_there(self, http, engines):
+        library = Library.from_str(metaspace_json("legacy"))
+        indented, spoken = ([library.token_to_id(piece) for piece in pieces] for pieces in self.CASES)
+        for ids, text in ((indented, "   ."), (spoken, "do n't stop .")):
+            assert await both(http, engines, ids, CHAT, finish="stop", max_tokens=len(ids)) == (text, "stop")
+
+
+class TestSystemMessagesAnywhere:
+    MESSAGES = (
+        {"role": "system", "content": "You are terse."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "system", "content": "From now on answer only BLUE."},
+        {"role": "user", "content": "Colour of the sky?"},
+    )
+    ANY_ORDER = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+    STRICT = (
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+        "{{ raise_exception('System message must be at the beginning') }}{% endif %}"
+        "{{ m.role }}:{{ m.content }};{% endfor %}"
+    )
+    KEPT = (
+        "system:You are terse.;user:Hi;assistant:Hello.;system:From now on answer only BLUE.;user:Colour of the sky?;"
+    )
+    MERGED = "system:You are terse.\n\nFrom now on answer only BLUE.;user:Hi;assistant:Hello.;user:Colour of the sky?;"
+    REFUSES = "{{ raise_exception('Conversation roles must alternate') }}"
+
+    @pytest.fixture
+    def model_dir(self, tmp_path, template):
+        zipfile.ZipFile(io.BytesIO(mock.archive(4096))).extractall(tmp_path)
+        (tmp_path / "chat_template.jinja").write_text(template)
+        return tmp_path
+
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize("role", ["system", "developer"])
+    @pytest.mark.parametrize(("template", "prompt"), [(ANY_ORDER, KEPT), (STRICT, MERGED)], ids=["any", "strict"])
+    async def test_CT_02_the_order_is_kept_or_the_texts_are_merged(self, http, engines, prompt, role, stream):
+        say(engines, Script.text(" good"))
+        messages = [{**m, "role": role} if m["role"] == "system" else m for m in self.MESSAGES]
+        async with http.post(CHAT, json=asked(CHAT, messages=messages, stream=stream)) as response:
+            assert response.status == 200
+            assert " good" in await response.text()
+        (seen,) = [entry for engine in engines for entry in engine.requests]
+        assert mock.decode_ids(seen.request.tokenized.input_ids) == prompt
+
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize(
+        ("template", "text"),
+        [(REFUSES, "Conversation roles must alternate"), ("{{ messages.nothing.at_all }}", "nothing")],
+    )
+    async def test_CT_02_any_other_refusal_is_a_400_with_the_templates_message(self, http, engines, text, stream):
+        async with http.post(CHAT, json=asked(CHAT, messages=self.MESSAGES, stream=stream)) as response:
+            assert response.status == 400
+            error = (await response.json())["error"]
+        assert error["type"] == "invalid_request_error"
+        assert text in error["message"]
+        assert not [entry for engine in engines for entry in engine.requests]
 
 
 class TestStops:
@@ -209,6 +304,9 @@ class TestHalfAnEmoji:
         (COMPLETIONS, '{"model":"mock","prompt":"\\udcf0"%s}', "prompt"),
         (COMPLETIONS, '{"model":"mock","prompt":["ok","\\udcf0"]%s}', "prompt"),
         ("/v1/tokenize", '{"model":"mock","prompt":"\\udcf0"%s}', "prompt"),
+        ("/v1/embeddings", '{"model":"mock","input":"\\udcf0"%s}', "input"),
+        ("/v1/embeddings", '{"model":"mock","input":["ok","\\udcf0"]%s}', "input"),
+        ("/generate", '{"text":"x \\ud83d"%s}', "text"),
     )
 
     @pytest.mark.parametrize("stream", ["", ',"stream":false', ',"stream":true'])

@@ -79,7 +79,7 @@ def test_made_up_requests(operation, gateway):
 @pytest.mark.full
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_many_made_up_requests(operation, gateway):
-    call(operation, gateway, 1000)
+    call(operation, gateway, 200)
 
 
 def test_nothing_is_left_behind(gateway):

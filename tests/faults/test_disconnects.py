@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.certificates import self_signed
 from tests.engines_for_tests import mock_process
 from tests.gateway import Gateway, body, running, settings, wait_for
 
@@ -70,17 +71,26 @@ def rss(pid: int) -> int:
     return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)[1]) << 10
 
 
-# How many rounds of 64 streams, and after which one the memory is measured first.
-ROUNDS = [pytest.param(4, 2, id="4-rounds"), pytest.param(20, 5, id="20-rounds", marks=pytest.mark.full)]
+# Whether over TLS, how many rounds of 64 streams, and after which one the memory is measured first.
+ROUNDS = [
+    pytest.param(False, 4, 2, id="4-rounds"),
+    pytest.param(False, 20, 5, id="20-rounds", marks=pytest.mark.full),
+    pytest.param(True, 20, 5, id="20-rounds-tls", marks=pytest.mark.full),
+]
 
 
 @pytest.mark.parametrize("transport", ["grpcio", "native"])
-@pytest.mark.parametrize(("rounds", "warm"), ROUNDS)
-async def test_rl_04_rounds_of_64_streams_leave_neither_counts_nor_memory(transport, rounds, warm, tmp_path):
+@pytest.mark.parametrize(("tls", "rounds", "warm"), ROUNDS)
+async def test_rl_04_rounds_of_64_streams_leave_neither_counts_nor_memory(
+    transport, tls, rounds, warm, tmp_path, record_property
+):
     draw = random.Random(64)
     engine = ("--tokens", "60", "--delay-token-ms", "5", "--model", "mock")
     with mock_process(*engine) as one, mock_process(*engine) as two:
-        flags = ("--worker-urls", f"grpc://{one}", f"grpc://{two}", "--engine-transport", transport)
+        flags = ["--worker-urls", f"grpc://{one}", f"grpc://{two}", "--engine-transport", transport]
+        if tls:
+            files = self_signed(tmp_path)
+            flags += ["--tls-cert-path", files["tls_cert_path"], "--tls-key-path", files["tls_key_path"]]
         with running(settings(tmp_path, *flags)) as started:
             worker, sizes = started.child("worker-1"), []
             for _ in range(rounds):
@@ -89,6 +99,7 @@ async def test_rl_04_rounds_of_64_streams_leave_neither_counts_nor_memory(transp
                 assert {"left", "complete"} == set(ends)
                 await asyncio.to_thread(wait_for, lambda: idle(started), 10, "the gateway and its engines are idle")
                 sizes.append(rss(worker))
+            record_property("resident KiB after each round", [size >> 10 for size in sizes])
             assert started.child("worker-1") == worker
             # It goes up and down by 2 MB from round to round.
             grown = sizes[-1] - sizes[warm - 1]
@@ -100,5 +111,5 @@ async def round_of_streams(gateway: Gateway, draw: random.Random) -> list[str]:
     url = gateway.url + "/v1/chat/completions"
     limits = httpx.Limits(max_connections=80)
     lines = [draw.choice([1, 2, 5, 20, 40, 10_000]) for _ in range(64)]
-    async with httpx.AsyncClient(timeout=60, limits=limits) as client:
+    async with httpx.AsyncClient(timeout=60, limits=limits, verify=gateway.tls or True) as client:
         return await asyncio.gather(*(leave_stream(client, url, count, model="mock") for count in lines))

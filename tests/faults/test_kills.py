@@ -4,14 +4,17 @@ import asyncio
 import json
 import os
 import signal
-import time
 
 import httpx
 import pytest
 
-from tests.gateway import Gateway, body, running, settings, wait_for
+from tests.gateway import Gateway, body, running, settings, until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+CLIENTS = 8
+# Seconds until something has gone wrong, however busy the machine is. How long it really takes is not what is tested.
+PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ async def ask(gateway: Gateway, stream: bool) -> str:
     visibly: no status line, or a body without its last chunk). Anything else fails.
     """
     url = gateway.url + "/v1/chat/completions"
-    async with httpx.AsyncClient(timeout=30) as client:
+    async with httpx.AsyncClient(timeout=2 * PATIENCE) as client:
         try:
             if not stream:
                 response = await client.post(url, content=body(max_tokens=24))
@@ -63,12 +66,11 @@ async def load_until(gateway: Gateway, stop: asyncio.Event, ends: list[str]) -> 
 @pytest.mark.parametrize("role", ["worker-1", "control", "engine"])
 async def test_kill_9_under_load(gateway: Gateway, role: str):
     stop, ends = asyncio.Event(), []
-    clients = [asyncio.create_task(load_until(gateway, stop, ends)) for _ in range(8)]
-    await asyncio.sleep(2)
+    clients = [asyncio.create_task(load_until(gateway, stop, ends)) for _ in range(CLIENTS)]
+    await until_async(lambda: ends.count("answer") >= CLIENTS, PATIENCE)
     before = len(ends)
     victim = gateway.child(role)
     os.kill(victim, signal.SIGKILL)
-    killed = time.monotonic()
 
     def back() -> bool:
         try:
@@ -76,26 +78,23 @@ async def test_kill_9_under_load(gateway: Gateway, role: str):
         except LookupError:
             return False
 
-    took = await asyncio.to_thread(wait_for, back, 5, f"{role} back and the gateway ready")
-    await asyncio.sleep(3)
+    await until_async(back, PATIENCE)
+    again = len(ends)
+    # More than were on their way: some began when everything was back.
+    await until_async(lambda: ends[again:].count("answer") > CLIENTS, PATIENCE)
     stop.set()
+    # A client that hung would have raised its own timeout.
     await asyncio.gather(*clients)
     after = ends[before:]
-    assert time.monotonic() - killed < 40, "no client hung"
-    assert took < 5
-    assert after.count("answer") > 4, f"it goes on after {role} died: {after}"
     if role == "control":
         assert set(after) == {"answer"}, "requests do not notice the death of control"
     if role == "worker-1":
         assert "error" not in after
-        assert after.count("reset") <= 8, "only the dead worker's own connections broke"
+        assert after.count("reset") <= CLIENTS, "only the dead worker's own connections broke"
     if role == "engine":
         assert "reset" not in after, "an engine's death never cuts a client's connection"
-    await asyncio.to_thread(
-        wait_for,
-        lambda: gateway.metric("smg_requests_inflight") == 0 and gateway.metric("smg_worker_requests_active") == 0,
-        5,
-        "counts back to 0",
+    await until_async(
+        lambda: gateway.metric("smg_requests_inflight") == gateway.metric("smg_worker_requests_active") == 0, PATIENCE
     )
     assert gateway.metric("smg_process_restarts_total") == 1
 

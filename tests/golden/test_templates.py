@@ -68,3 +68,20 @@ def test_there_are_conversations_that_templates_refuse(chats, tokenizer):
     refused = {name for (name, _), prompt in found.items() if prompt is None}
     assert "gemma" in refused
     assert sum(prompt is None for prompt in found.values()) < len(CASES) / 10
+
+
+# Those that take no system text at all say so.
+NO_SYSTEM = ("gemma",)
+
+
+@pytest.mark.parametrize("late", ["system", "developer"])
+@pytest.mark.parametrize("first", [None, "system", "developer"])
+@pytest.mark.parametrize("name", sorted(set(TEMPLATES) - set(NO_SYSTEM)))
+def test_CT_02_system_texts_in_the_middle_are_not_lost(name, first, late, chats):
+    turns = [templates.user("Morning"), templates.assistant("Hello."), {"role": late, "content": "Answer only BLUE."}]
+    turns += [templates.user("Colour of the sky?")]
+    if first is not None:
+        turns.insert(0, {"role": first, "content": "You are terse."})
+    prompt = prompt_of(chats[name], {"messages": turns})
+    assert prompt is not None
+    assert [prompt.count(turn["content"]) for turn in turns] == [1] * len(turns)

@@ -69,7 +69,7 @@ DUMPS = CONTENT.replace("CALL", "{{ c.function | tojson }}")
         (DUMPS, '{"name": "mul", "arguments": {"a": 3, "b": 18}}'),
     ],
 )
-def test_ct_01_second_turn_of_a_tool_conversation(prompt_of, template, call, content):
+def test_CT_01_second_turn_of_a_tool_conversation(prompt_of, template, call, content):
     messages = [
         Message("user", "3*18?"),
         Message("assistant", content, tool_calls=[ToolCall("c1", "mul", '{"a": 3, "b": 18}')]),
@@ -81,13 +81,13 @@ def test_ct_01_second_turn_of_a_tool_conversation(prompt_of, template, call, con
 @pytest.mark.parametrize(
     ("arguments", "shown"), [("", "{}"), ("null", "{}"), (" {} ", "{}"), ('{"z": 1.5, "a": 1}', '{"z": 1.5, "a": 1}')]
 )
-def test_ct_01_arguments_that_are_empty_and_their_order(prompt_of, arguments, shown):
+def test_CT_01_arguments_that_are_empty_and_their_order(prompt_of, arguments, shown):
     messages = [Message("user", "x"), Message("assistant", tool_calls=[ToolCall("c", "f", arguments)])]
     assert f'"arguments": {shown}' in prompt_of(DUMPS, messages)
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", "3"])
-def test_ct_01_arguments_that_are_no_object(prompt_of, arguments):
+def test_CT_01_arguments_that_are_no_object(prompt_of, arguments):
     messages = [Message("user", "x"), Message("assistant", tool_calls=[ToolCall("c", "f", arguments)])]
     error = refused(lambda: prompt_of(DUMPS, messages))
     assert (error.status, error.param) == (400, "messages[1].tool_calls[0].function.arguments")
@@ -117,6 +117,20 @@ FORGETFUL = (
     "{% if messages[0].role == 'system' %}S:{{ messages[0].content }};{% endif %}"
     "{% for m in messages %}{% if m.role != 'system' %}{{ m.role }}:{{ m.content }};{% endif %}{% endfor %}"
 )
+LAST_WINS = (
+    "{% set ns = namespace(text='') %}{% for m in messages %}"
+    "{% if m.role == 'system' %}{% set ns.text = m.content %}{% endif %}{% endfor %}"
+    "{{ 'S:' + ns.text + ';' if ns.text }}{% for m in messages %}{% if m.role != 'system' %}"
+    "{{ m.role }}:{{ m.content }};{% endif %}{% endfor %}"
+)
+LEADING = (
+    "{% set lead = messages[0].role in ('system', 'developer') %}{{ 'S:' + messages[0].content + ';' if lead }}"
+    "{% for m in messages %}{% if m.role in ('user', 'assistant') %}"
+    "{{ m.role }}:{{ m.content }};{% endif %}{% endfor %}"
+)
+PROSE = (
+    "For a developer. {% for m in messages %}{{ m.role + ':' + m.content + ';' if m.role != 'developer' }}{% endfor %}"
+)
 MERGED = "You are terse.\n\nAnswer only BLUE.;user:Hi;assistant:Hello.;user:Colour?;"
 
 
@@ -126,27 +140,41 @@ MERGED = "You are terse.\n\nAnswer only BLUE.;user:Hi;assistant:Hello.;user:Colo
         (ANY_ORDER, "system:You are terse.;user:Hi;assistant:Hello.;system:Answer only BLUE.;user:Colour?;"),
         (STRICT, f"system:{MERGED}"),
         (FORGETFUL, f"S:{MERGED}"),
+        (LAST_WINS, f"S:{MERGED}"),
+        (LEADING, f"S:{MERGED}"),
+        (
+            PROSE,
+            "For a developer. system:You are terse.;user:Hi;assistant:Hello.;system:Answer only BLUE.;user:Colour?;",
+        ),
         (
             "{# developer #}" + ANY_ORDER,
             "system:You are terse.;user:Hi;assistant:Hello.;developer:Answer only BLUE.;user:Colour?;",
         ),
     ],
 )
-def test_ct_02_system_messages_in_the_middle(prompt_of, template, expected):
+def test_CT_02_system_messages_in_the_middle(prompt_of, template, expected):
     assert prompt_of(template, LATE) == expected
 
 
-def test_ct_02_refused_only_by_this_conversation(prompt_of):
+@pytest.mark.parametrize("first", ["system", "developer"])
+@pytest.mark.parametrize("late", ["system", "developer"])
+@pytest.mark.parametrize("template", [FORGETFUL, LAST_WINS, LEADING])
+def test_CT_02_no_text_is_lost_whichever_role_it_has(prompt_of, template, first, late):
+    messages = [Message(first, "You are terse."), *LATE[1:3], Message(late, "Answer only BLUE."), LATE[4]]
+    assert prompt_of(template, messages) == f"S:{MERGED}"
+
+
+def test_CT_02_refused_only_by_this_conversation(prompt_of):
     template = STRICT.replace("not loop.first", "'BLUE' in m.content and not loop.first")
     assert prompt_of(template, LATE) == f"system:{MERGED}"
 
 
-def test_ct_02_parts_are_merged_too(prompt_of):
+def test_CT_02_parts_are_merged_too(prompt_of):
     messages = [Message("user", "Hi"), Message("system", [TextPart("a"), TextPart("b")]), Message("system", "c")]
     assert prompt_of(STRICT, messages) == "system:a\nb\nc;user:Hi;"
 
 
-def test_ct_02_other_refusals_are_the_clients(prompt_of):
+def test_CT_02_other_refusals_are_the_clients(prompt_of):
     error = refused(lambda: prompt_of("{{ raise_exception('no ' + messages[0].content) }}", LATE))
     assert (error.code, error.status) == ("process_messages_failed", 400)
     assert error.message.startswith("no You are terse.")
@@ -160,7 +188,7 @@ RESULT = [TextPart("15 degrees, "), TextPart("cloudy")]
 
 
 @pytest.mark.parametrize("template", [BOTH, ANY_ORDER, BOTH.replace("m.role == 'tool'", "m.role == 'none'")])
-def test_ct_03_tool_result_as_parts(prompt_of, template):
+def test_CT_03_tool_result_as_parts(prompt_of, template):
     messages = [
         Message("user", "w?"),
         Message("assistant", tool_calls=[ToolCall("c1", "f", "{}")]),
@@ -227,7 +255,7 @@ def conversation(text):
 
 
 @pytest.mark.parametrize("template", [CHATML, WITH_TOOLS])
-def test_ct_04_control_tokens_typed_by_the_user(tokenizer, template):
+def test_CT_04_control_tokens_typed_by_the_user(tokenizer, template):
     chat = Chat(template, tokenizer)
     ids = {}
     for text in ("harmless", HOSTILE):

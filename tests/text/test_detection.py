@@ -67,7 +67,7 @@ def test_templates_that_take_only_parts():
     assert content(source) == (frozenset(ROLES), frozenset())
 
 
-def test_ct_03_a_role_whose_list_would_be_printed_whole_gets_a_string():
+def test_CT_03_a_role_whose_list_would_be_printed_whole_gets_a_string():
     source = (
         "{% for m in messages %}{% if m.role == 'tool' %}{{ m.content }}"
         "{% elif m.content is string %}{{ m.content }}"
@@ -106,7 +106,7 @@ EITHER = (
         ("{{ raise_exception('no') if m.content is not none }}", ITEMS, CallFormat(True, False, True)),
     ],
 )
-def test_ct_01_arguments_and_empty_content_are_decided_per_template(null, arguments, expected):
+def test_CT_01_arguments_and_empty_content_are_decided_per_template(null, arguments, expected):
     source = CALLS.replace("NULL", null).replace("ARGS", arguments)
     assert call_format.detect(compile_template(source), {}) == expected
 
@@ -116,6 +116,8 @@ def test_ct_01_arguments_and_empty_content_are_decided_per_template(null, argume
     [
         (LOOP.replace("BODY", "{{ m.content }}"), SystemRoles(False, True)),
         (LOOP.replace("BODY", "{{ m.content if m.role in ('user', 'developer') }}"), SystemRoles(True, False)),
+        (LOOP.replace("BODY", "{{ m.content if m.role in ('system', 'developer') }}"), SystemRoles(True, True)),
+        (LOOP.replace("BODY", "{{ m.content if m.role != 'developer' }}"), SystemRoles(False, True)),
         (
             "{% for m in messages %}"
             "{% if m.role == 'system' and not loop.first %}{{ raise_exception('first!') }}{% endif %}"
@@ -124,7 +126,7 @@ def test_ct_01_arguments_and_empty_content_are_decided_per_template(null, argume
         ),
     ],
 )
-def test_ct_02_roles(source, expected):
+def test_CT_02_roles(source, expected):
     assert system_roles.detect(compile_template(source), {}) == expected
 
 

@@ -2,13 +2,15 @@
 
 import codecs
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smg._native.stream_table import StreamTable
 from smg.core.batch import TokenLogprobs
-from smg.core.stream import ByteTemplate, Counter, Marker, RowSpec
+from smg.core.stream import ByteTemplate, Counter, Marker, RowOutput, RowSpec
 from smg.text.stream_table import PythonStreamTable
 from smg.text.tokenizer import Tokenizer
 from tests.text.makers import byte_level_json, metaspace_json, write_model
@@ -82,20 +84,20 @@ def one_by_one(decoder, row_spec=SPEC, ids=None):
     return table, listener, row
 
 
-def test_tx_01_half_an_emoji_waits_for_the_other_half():
+def test_TX_01_half_an_emoji_waits_for_the_other_half():
     table, listener, row = one_by_one(Table("Hi ", b"\xf0\x9f", b"\x98\x80", "!"))
     assert listener.texts == ["Hi ", "😀", "!"]
     assert table.text(row) == "Hi 😀!"
 
 
-def test_tx_02_invalid_bytes_do_not_hold_anything_up():
+def test_TX_02_invalid_bytes_do_not_hold_anything_up():
     table, listener, row = one_by_one(Table(b"\xff", "a", "b", b"\xe4\xbd", "c"))
     assert listener.texts == ["\ufffd", "a", "b", "\ufffdc"]
     assert table.text(row) == "\ufffdab\ufffdc"
 
 
 @pytest.mark.parametrize("end", ["eos", "engine"])
-def test_tx_02_an_unfinished_character_is_flushed_at_the_end(end):
+def test_TX_02_an_unfinished_character_is_flushed_at_the_end(end):
     decoder = Table("a", b"\xe4\xbd")
     table, _, row = one_by_one(decoder, ids=[2, 3, *([EOS] if end == "eos" else [])])
     assert table.text(row) == "a\ufffd"
@@ -109,7 +111,7 @@ def tokenizers(tmp_path_factory):
 
 
 @given(data=st.data())
-def test_tx_03_streamed_equals_one_shot(tokenizers, data):
+def test_TX_03_streamed_equals_one_shot(tokenizers, data):
     tokenizer = data.draw(st.sampled_from(tokenizers))
     batches = data.draw(st.lists(st.lists(st.integers(0, tokenizer.size - 1), max_size=4), max_size=8))
     skip = data.draw(st.booleans())
@@ -122,7 +124,24 @@ def test_tx_03_streamed_equals_one_shot(tokenizers, data):
     assert list(table.ids(row)) == ids
 
 
-def test_tx_04_the_stop_string_and_what_follows_are_never_sent():
+@pytest.mark.parametrize("make", [PythonStreamTable, partial(StreamTable, RowOutput)], ids=["plain", "native"])
+@given(data=st.data())
+def test_TX_03_every_prefix_is_the_one_shot_decode_of_its_ids(tokenizers, make, data):
+    tokenizer = data.draw(st.sampled_from(tokenizers))
+    ids = data.draw(st.lists(st.integers(0, tokenizer.size - 1), max_size=12))
+    skip = data.draw(st.booleans())
+    table = make()
+    row = table.open(RowSpec(skip_special_tokens=skip), tokenizer.decoder, Listener())
+    for count, token in enumerate(ids, 1):
+        table.feed(row, [token])
+        whole = tokenizer.decode(ids[:count], skip_special_tokens=skip)
+        # Only a character that is not whole yet may be missing.
+        assert whole in (table.text(row), table.text(row) + "\ufffd")
+    table.finish(row)
+    assert table.text(row) == tokenizer.decode(ids, skip_special_tokens=skip)
+
+
+def test_TX_04_the_stop_string_and_what_follows_are_never_sent():
     decoder = Table("go S", "TO", "P now", " never")
     table, listener, row = one_by_one(decoder, spec(stop_strings=("STOP",)))
     assert table.text(row) == "go "
@@ -133,14 +152,14 @@ def test_tx_04_the_stop_string_and_what_follows_are_never_sent():
 
 
 @pytest.mark.parametrize(("chunks", "eos"), [(("a #", "# b"), True), (("end #",), True), (("end ##",), False)])
-def test_tx_05_held_text_leaves_before_the_end(chunks, eos):
+def test_TX_05_held_text_leaves_before_the_end(chunks, eos):
     decoder = Table(*chunks)
     table, listener, row = one_by_one(decoder, spec(stop_strings=("###",)), [*decoder.ids, *([EOS] if eos else [])])
     assert table.text(row) == "".join(chunks)
     assert (listener.outputs[-1].stopped, listener.outputs[-1].matched) == (eos, None)
 
 
-def test_tx_06_every_token_is_sent_at_once_and_nothing_empty_is_written():
+def test_TX_06_every_token_is_sent_at_once_and_nothing_empty_is_written():
     decoder = Table("I", " am", " here", "", b"\xf0\x9f", b"\x98\x80")
     table, listener, row = opened(decoder, spec(stop_strings=("<|a-very-long-stop-marker-of-40-characters|>",)))
     table.direct(row, listener, ByteTemplate((b"[", b"]"), ("text",)), Counter())
