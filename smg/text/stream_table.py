@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from smg._native import sse
 from smg.core.batch import TokenLogprobs
-from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, Tap
+from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, Tap, Wait
 from smg.text.stops import StopScanner
+from smg.text.waits import Gate
 
 _make_utf8 = codecs.getincrementaldecoder("utf-8")
 
@@ -26,8 +27,9 @@ class PythonStreamTable:
         self._rows[row] = _Row(spec, decoder, tap)
         return row
 
-    def direct(self, row: int, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
+    def direct(self, row: int, sink: Sink, template: ByteTemplate, counter: Counter, wait: Wait | None = None) -> None:
         self._rows[row].out = _Direct(sink, template, counter)
+        self._rows[row].gate = None if wait is None else Gate(wait)
 
     def feed(self, row: int, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> bool:
         state = self._rows[row]
@@ -87,6 +89,7 @@ class _Row:
     def __init__(self, spec: RowSpec, decoder: Decoder, tap: Tap) -> None:
         self.spec = spec
         self.out: _Direct | None = None
+        self.gate: Gate | None = None
         self.ids: list[int] = []
         self.sent: list[str] = []
         self.over = False
@@ -119,15 +122,19 @@ class _Row:
         return texts, RowOutput(self.spec.choice, "", kept, rows, self.over, self.matched)
 
     def deliver(self, row: int, texts: list[str], output: RowOutput) -> None:
-        """Send a feed's outcome on. The tap of a direct row hears only of its end."""
-        text = "".join(texts)
-        self.sent.append(text)
-        if self.out is None:
-            output.text = text
-        else:
+        """Send a feed's outcome on. The tap of a direct row hears only of its end, or when its parser is due."""
+        if self.gate is not None:
+            texts = [self.gate.feed(text) for text in texts]
+        self.sent += texts
+        if self.out is not None:
             self.out.write(texts)
-            if not self.over:
+            if not (self.over or (self.gate is not None and self.gate.due)):
                 return
+        if self.gate is not None:
+            texts, self.gate, self.out = [self.gate.take()], None, None
+            self.sent += texts
+        if self.out is None:
+            output.text = "".join(texts)
         self._tap.on_output(row, output)
 
     def flush(self) -> str:
