@@ -4,6 +4,10 @@ class JsonScan:
     """Follows one JSON value, whose text the caller passes on."""
 
     @property
+    def over(self) -> bool:
+        """Whether the value has ended."""
+
+    @property
     def depth(self) -> int:
         """How many brackets are open."""
 

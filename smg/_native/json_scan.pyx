@@ -229,6 +229,11 @@ cdef class JsonScan:
     """Follows one JSON value, whose text the caller passes on."""
 
     @property
+    def over(self):
+        """Whether the value has ended."""
+        return self.state.depth == 0 and self.state.due == COMMA and not self.state.in_string
+
+    @property
     def depth(self):
         """How many brackets are open."""
         return self.state.depth

@@ -7,8 +7,8 @@ markers, and hands its text on in one of two ways:
   for each token that yields text, all events of a feed in one ``write``;
 * **tapped**: the row's Tap gets one call per fed batch with the decoded text, for parsing, logprobs and hooks.
 
-A row that a parser reads is both by turns. Where the parser says what it waits for (``Wait``), the row goes direct up to
-there; then the Tap gets the rest of the feed, and the row is tapped until it is told to go direct again.
+A row that a parser reads is both by turns. Where the parser says what it waits for (``Wait``), the row goes direct up
+to there; then the Tap gets the rest of the feed, and the row is tapped until it is told to go direct again.
 
 ``smg.text.tables`` makes the one that runs, the native table; ``smg.text.stream_table`` is its Python twin.
 """

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
+from smg._native.json_scan import JsonScan
 from smg.parsing.markers import Hit, Markers
 
 T = TypeVar("T")
@@ -36,18 +37,24 @@ class Malformed(Exception):
 
 class Cursor:
     """``text[at:]`` is what has arrived and is not consumed; ``final`` says that nothing more will, ``cut`` that the
-    output broke off there."""
+    output broke off there. ``scan`` is set while a reader waits that only wants what this scanner does not take."""
 
-    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "text")
+    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "scan", "text")
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
         self.final = False
         self.cut = False
+        self.scan: JsonScan | None = None
         self._mark: int | None = None
         self._kept: list[str] = []  # consumed text since the mark that has left ``text``
         self._size = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether all text is consumed, and none would be read again."""
+        return self.at == len(self.text) and self._mark is None
 
     def feed(self, text: str) -> None:
         if self._mark is not None:
