@@ -48,6 +48,9 @@ cdef struct Row:
     int32_t mark
     JsonState *json
     Py_ssize_t seen
+    # The text goes on as the inside of a JSON string, which is made in ``inside``.
+    bint quoted
+    Bytes inside
     # A parser reads the row: it goes direct only for as long as the parser can wait, and is tapped batch by batch.
     bint parsed
     # What the parser waits for has come, or begins with what comes next.
@@ -69,7 +72,7 @@ cdef int template_fill(Template *template, tuple pieces, tuple holes) except -1
 cdef void template_free(Template *template) noexcept
 cdef int row_take(Row *row, int32_t token) except -1 nogil
 cdef int row_flush(Row *row) except -1 nogil
-cdef void row_wait(Row *row, const Dfa *marks, JsonState *json) noexcept nogil
+cdef void row_wait(Row *row, const Dfa *marks, JsonState *json, bint quoted) noexcept nogil
 cdef Py_ssize_t row_feed(Row *row, const int32_t *ids, Py_ssize_t count) except -1 nogil
 cdef int row_write_ready(Row *row, const Template *template, long long *sequence, Bytes *out) except -1 nogil
 cdef int template_write(

@@ -150,10 +150,10 @@ cdef int template_write(
     return 0
 
 
-cdef void row_wait(Row *row, const Dfa *marks, JsonState *json) noexcept nogil:
+cdef void row_wait(Row *row, const Dfa *marks, JsonState *json, bint quoted) noexcept nogil:
     """From here on let a parser wait for what ``marks`` finds (NULL: nothing) or ``json`` does not take."""
     row.marks, row.mark, row.json = marks, 0, json
-    row.seen = row.sent
+    row.seen, row.quoted = row.sent, quoted
     row.parsed = True
     row.due = False
 
@@ -177,10 +177,19 @@ cdef Py_ssize_t _unparsed(Row *row) noexcept nogil:
 cdef int row_write_ready(Row *row, const Template *template, long long *sequence, Bytes *out) except -1 nogil:
     """Write the text that may leave, if any, as one event."""
     cdef Py_ssize_t end = _unparsed(row) if row.parsed else row.ready
-    if end > row.sent:
-        template_write(template, row.text.data + row.sent, end - row.sent, sequence[0], out)
-        sequence[0] += template.numbered
-        row.sent = end
+    cdef Py_ssize_t size = end - row.sent, inside
+    cdef const unsigned char *text
+    if size <= 0:
+        return 0
+    text = row.text.data + row.sent
+    if row.parsed and row.quoted:
+        inside = escaped_size(text, size)
+        row.inside.size = 0
+        write_escaped(text, size, inside, <char *>_more(&row.inside, inside))
+        text, size = row.inside.data, inside
+    template_write(template, text, size, sequence[0], out)
+    sequence[0] += template.numbered
+    row.sent = end
     return 0
 
 

@@ -86,6 +86,7 @@ cdef class Cell:
         free(self.row.taken.data)
         free(self.row.ends.data)
         free(self.row.shown.data)
+        free(self.row.inside.data)
         template_free(&self.template)
 
     cdef object matched(self):
@@ -163,7 +164,7 @@ cdef class StreamTable:
             marks = _automaton(wait.markers) if wait.markers else None
             json = wait.json
             cell.marks, cell.json = marks, json
-            row_wait(&cell.row, NULL if marks is None else &marks.dfa, NULL if json is None else &json.state)
+            row_wait(&cell.row, NULL if marks is None else &marks.dfa, NULL if json is None else &json.state, wait.quoted)
 
     def feed(self, int row, ids, logprobs=None):
         """Feed new ids; False when the row has stopped (now or before) and the engine should be told.

@@ -131,12 +131,14 @@ class Wait(msgspec.Struct, frozen=True):
 
     The parser has to be asked again from where one of ``markers`` (not empty, each the beginning of what it waits for)
     may begin. With ``json`` the text is also followed as JSON and goes on only as far as the scanner takes it; the
-    scanner is the parser's own, so the parser knows where in the value the text is when it is asked again.
+    scanner is the parser's own, so the parser knows where in the value the text is when it is asked again. ``quoted``:
+    the text is what a JSON string says, and goes on as it stands between the string's quotes.
     """
 
     kind: TextKind
     markers: tuple[str, ...] = ()
     json: JsonScan | None = None
+    quoted: bool = False
     call: int = 0
 
 

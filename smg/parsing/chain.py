@@ -94,7 +94,7 @@ class Chain:
             inner = self._tools.wait()
             if inner is None:
                 return None
-            wait = Wait(inner.kind, wait.markers + inner.markers, inner.json)
+            wait = msgspec.structs.replace(inner, markers=wait.markers + inner.markers)
             self._held["tools"].settle()
         self._held["reasoning"].settle()
         return msgspec.structs.replace(wait, call=len(self._calls) - 1) if wait.kind == "arguments" else wait

@@ -127,7 +127,7 @@ class _Row:
             texts = [self.gate.feed(text) for text in texts]
         self.sent += texts
         if self.out is not None:
-            self.out.write(texts)
+            self.out.write(texts if self.gate is None else [self.gate.told(text) for text in texts])
             if not (self.over or (self.gate is not None and self.gate.due)):
                 return
         if self.gate is not None:

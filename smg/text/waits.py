@@ -1,5 +1,6 @@
 """What of a parsed row's text may go direct, in plain Python (``core.stream.Wait``)."""
 
+from smg._native import sse
 from smg._native.json_scan import JsonScan
 from smg.core.stream import Wait
 
@@ -22,6 +23,10 @@ class Gate:
             end = self._followed(self._wait.json, end)
         out, self._held = self._held[:end], self._held[end:]
         return out
+
+    def told(self, text: str) -> str:
+        """``text``, which may leave, as the client is told it."""
+        return sse.escape(text).decode() if self._wait.quoted else text
 
     def take(self) -> str:
         """What did not leave."""

@@ -1,5 +1,6 @@
 """Rows that a parser reads: direct up to what it waits for, tapped from there on (``core.stream.Wait``)."""
 
+import json
 from itertools import chain, pairwise
 
 import pytest
@@ -28,17 +29,20 @@ def parsed(draw):
     spec = RowSpec(stop_strings=tuple(stops), stop_visible=draw(st.booleans()))
     marks = tuple(draw(st.lists(st.sampled_from(MARKS), max_size=4)))
     feeds = draw(st.lists(st.lists(st.integers(0, len(inner) - 1), max_size=8), max_size=8))
-    return Vocabulary(inner), spec, marks, draw(st.booleans()), feeds, draw(st.sets(st.integers(0, 7)))
+    how = draw(st.sampled_from(["", "json", "quoted"]))
+    return Vocabulary(inner), spec, marks, how, feeds, draw(st.sets(st.integers(0, 7)))
 
 
-def run(table, vocabulary, spec, marks, json, feeds, turns):
+def run(table, vocabulary, spec, marks, how, feeds, turns):
     """What was heard and written, in which order, and what the row has kept."""
     seen, counter, scan = Recorder(), Counter(3), JsonScan()
     scan.lend(40)
     row = table.open(spec, vocabulary, seen)
     for number, ids in enumerate(feeds):
         if number in turns:
-            table.direct(row, seen, TEMPLATE, counter, Wait("text", marks, scan if json else None))
+            table.direct(
+                row, seen, TEMPLATE, counter, Wait("text", marks, scan if how == "json" else None, how == "quoted")
+            )
         table.feed(row, ids)
     table.finish(row)
     result = heard(seen), b"".join(seen.writes), seen.order, counter.value, table.ids(row), table.text(row)
@@ -79,14 +83,13 @@ def test_however_tokens_come_together_as_much_goes_direct(case, cuts):
 @settings(max_examples=200)
 @given(parsed())
 def test_no_text_is_lost_and_none_of_a_marker_goes_direct(case):
-    vocabulary, spec, marks, json, feeds, _ = case
+    vocabulary, spec, marks, how, feeds, _ = case
     seen, table = Recorder(), StreamTable(RowOutput)
     scan = JsonScan()
     scan.lend(1 << 20)
     row = table.open(spec, vocabulary, seen)
-    table.direct(
-        row, seen, ByteTemplate((b"", b"\0"), ("text",)), Counter(), Wait("text", marks, scan if json else None)
-    )
+    wait = Wait("text", marks, scan if how == "json" else None, how == "quoted")
+    table.direct(row, seen, TEMPLATE, Counter(), wait)
     for ids in feeds:
         table.feed(row, ids)
     table.finish(row)
@@ -94,7 +97,7 @@ def test_no_text_is_lost_and_none_of_a_marker_goes_direct(case):
     assert whole.endswith(seen.text)
     direct = whole[: len(whole) - len(seen.text)]
     assert not any(mark in direct for mark in marks)
-    if marks and not json and seen.text:
+    if marks and how != "json" and seen.text:
         # What the parser is given begins like something that it waits for.
         assert any(seen.text.startswith(mark) or mark.startswith(seen.text) for mark in marks) or any(
             mark in seen.text for mark in marks
@@ -180,6 +183,15 @@ def test_what_is_no_plain_json_is_left_to_the_parser(text, rest):
     table, row, seen = table_with(Wait("arguments", (), scan), text)
     table.feed(row, [0])
     assert seen.text == rest
+
+
+def test_what_a_string_says_goes_on_as_it_stands_between_quotes():
+    table, row, seen = table_with(Wait("arguments", ("</p>",), quoted=True), 'say "hi"', "\n<", "/p>")
+    table.feed(row, [0, 1])
+    assert json.loads(b'"' + seen.writes[0] + b'"') == 'say \\"hi\\"\\n'
+    table.feed(row, [2])
+    assert seen.text == "</p>"
+    assert table.text(row) == 'say "hi"\n</p>'
 
 
 def test_a_marker_inside_arguments_ends_them_all_the_same():

@@ -1,8 +1,8 @@
 """Runs parsers over chunks of text and folds what comes out.
 
 ``call`` and ``parse`` run each output twice: all of it through the chain, and in a row of the table, where text that
-the parsers can wait with goes past them. Both must tell the same. Not for cuts in two: there are more of them than of all
-others, and between two chunks is only one place where text might go past.
+the parsers can wait with goes past them. Both must tell the same. Not for cuts in two: there are more of them than of
+all others, and between two chunks is only one place where text might go past.
 """
 
 import json

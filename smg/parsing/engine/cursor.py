@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
-from smg._native.json_scan import JsonScan
+from smg.core import stream
 from smg.parsing.markers import Hit, Markers
 
 T = TypeVar("T")
@@ -17,6 +17,7 @@ T = TypeVar("T")
 # A reader: yields for more text, returns its result.
 Wait: TypeAlias = Generator[None, None, T]
 Sink: TypeAlias = Callable[[str], object]
+Passes: TypeAlias = Callable[[], bool]
 
 MAX_MARKER = 256  # no marker is longer than this
 MAX_HELD = 16 << 20  # characters a reader may hold before it must have decided
@@ -37,16 +38,16 @@ class Malformed(Exception):
 
 class Cursor:
     """``text[at:]`` is what has arrived and is not consumed; ``final`` says that nothing more will, ``cut`` that the
-    output broke off there. ``scan`` is set while a reader waits that only wants what this scanner does not take."""
+    output broke off there. ``wait`` is what a reader waits for that needs no other text."""
 
-    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "scan", "text")
+    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "text", "wait")
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
         self.final = False
         self.cut = False
-        self.scan: JsonScan | None = None
+        self.wait: stream.Wait | None = None
         self._mark: int | None = None
         self._kept: list[str] = []  # consumed text since the mark that has left ``text``
         self._size = 0
@@ -86,15 +87,17 @@ class Cursor:
             self.at = self._mark
         self.commit()
 
-    def more(self) -> Wait[None]:
-        """Wait for more text.
+    def more(self, wait: stream.Wait | None = None) -> Wait[None]:
+        """Wait for more text, or only for ``wait``: text before it may go past the reader.
 
         Raises:
             Malformed: the output is over, or too much is held already.
         """
         if self.final or self._size > MAX_HELD:
             raise Malformed
+        self.wait = wait
         yield
+        self.wait = None
 
     def visible(self) -> Wait[str]:
         """Skip white space and return the next character without consuming it; ``""`` at the end of the output."""
@@ -120,8 +123,10 @@ class Cursor:
                     return hit
             yield from self.more()
 
-    def until(self, markers: Markers, sink: Sink) -> Wait[Hit]:
+    def until(self, markers: Markers, sink: Sink, passes: Passes | None = None) -> Wait[Hit]:
         """Consume up to a marker and the marker too; what comes before it goes to ``sink`` as it arrives.
+
+        ``passes`` tells whether the sink puts text into a string of the arguments as it stands.
 
         Raises:
             Malformed: the output ended without one.
@@ -135,7 +140,8 @@ class Cursor:
             if hit is not None and hit.marker is not None:
                 self.at = hit.end
                 return hit
-            yield from self.more()
+            past = passes is not None and passes()
+            yield from self.more(stream.Wait("arguments", markers.heads, quoted=True) if past else None)
 
     def unread(self, hit: Hit) -> None:
         """Stand before ``hit`` again, which was consumed last."""

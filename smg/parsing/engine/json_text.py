@@ -10,6 +10,7 @@ import json
 import re
 
 from smg._native.json_scan import JsonScan
+from smg.core import stream
 from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
 
 MAX_DEPTH = 128
@@ -152,7 +153,7 @@ def word(cursor: Cursor) -> Wait[str]:
 
 
 def value(cursor: Cursor, sink: Sink) -> Wait[None]:
-    """Read one value and pass its text on. While it waits with nothing held, ``cursor.scan`` is where it is.
+    """Read one value and pass its text on. While it holds nothing, text that the scanner takes may go past it.
 
     Raises:
         Malformed: it is no JSON, nested too deeply, or the output ended inside it. The cursor stands before what could
@@ -167,11 +168,7 @@ def value(cursor: Cursor, sink: Sink) -> Wait[None]:
                 sink(cursor.text[cursor.at : end])
                 cursor.at = end
         if cursor.at == len(cursor.text):
-            cursor.scan = None if held or sink is ignore else scan
-            try:
-                yield from cursor.more()
-            finally:
-                cursor.scan = None
+            yield from cursor.more(None if held or sink is ignore else stream.Wait("arguments", json=scan))
         elif scan.in_string:
             yield from _in_string(cursor, scan, sink)
         else:

@@ -56,10 +56,11 @@ class Machine:
             return None
         if self._between:
             return stream.Wait("text", self._legal.heads) if calls.passes_text else None
-        if cursor.scan is None or not calls.passes_arguments:
+        if cursor.wait is None or not calls.passes_arguments:
             return None
-        cursor.scan.lend(calls.room)
-        return stream.Wait("arguments", json=cursor.scan)
+        if cursor.wait.json is not None:
+            cursor.wait.json.lend(calls.room)
+        return cursor.wait
 
     def finish(self, cut: bool = False) -> list[Piece]:
         self._cursor.final = True
@@ -70,8 +71,9 @@ class Machine:
         return self._calls.take()
 
     def _resume(self, run: Wait[None]) -> None:
-        if self._cursor.scan is not None:
-            self._calls.passed(self._cursor.scan.followed())
+        wait = self._cursor.wait
+        if wait is not None and wait.json is not None:
+            self._calls.passed(wait.json.followed())
         try:
             next(run)
         except StopIteration:
