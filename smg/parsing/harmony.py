@@ -76,14 +76,16 @@ class Harmony:
         return self._take()
 
     def wait(self) -> Wait | None:
-        if self._buffer or self._fresh:
-            return None
         heads = self._legal_in_body.heads
+        if self._buffer or self._kind is None:
+            return None
+        if self._kind is _Kind.CALL:
+            return Wait("arguments", heads) if self._calls.passes_arguments else None
+        if self._fresh:
+            return None
         if self._kind is _Kind.REASONING:
             return Wait("reasoning", heads)
-        if self._kind is _Kind.CONTENT and self._calls.passes_text:
-            return Wait("text", heads)
-        return Wait("arguments", heads) if self._kind is _Kind.CALL and self._calls.passes_arguments else None
+        return Wait("text", heads) if self._calls.passes_text else None
 
     def finish(self, cut: bool = False) -> list[Piece]:
         self._read("", final=True)

@@ -28,8 +28,11 @@ class PythonStreamTable:
         return row
 
     def direct(self, row: int, sink: Sink, template: ByteTemplate, counter: Counter, wait: Wait | None = None) -> None:
-        self._rows[row].out = _Direct(sink, template, counter)
-        self._rows[row].gate = None if wait is None else Gate(wait)
+        state = self._rows[row]
+        if state.gate is not None:
+            state.held = state.gate.take()
+        state.out = _Direct(sink, template, counter)
+        state.gate = None if wait is None else Gate(wait)
 
     def feed(self, row: int, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> bool:
         state = self._rows[row]
@@ -90,6 +93,8 @@ class _Row:
         self.spec = spec
         self.out: _Direct | None = None
         self.gate: Gate | None = None
+        # What an earlier gate held.
+        self.held = ""
         self.ids: list[int] = []
         self.sent: list[str] = []
         self.over = False
@@ -123,6 +128,7 @@ class _Row:
 
     def deliver(self, row: int, texts: list[str], output: RowOutput) -> None:
         """Send a feed's outcome on. The tap of a direct row hears only of its end, or when its parser is due."""
+        texts[0], self.held = self.held + texts[0], ""
         if self.gate is not None:
             texts = [self.gate.feed(text) for text in texts]
         self.sent += texts

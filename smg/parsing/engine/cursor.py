@@ -17,7 +17,8 @@ T = TypeVar("T")
 # A reader: yields for more text, returns its result.
 Wait: TypeAlias = Generator[None, None, T]
 Sink: TypeAlias = Callable[[str], object]
-Passes: TypeAlias = Callable[[], bool]
+# Which texts a sink has to see although it puts all others into a string as they stand; None: it has to see all.
+Passes: TypeAlias = Callable[[], tuple[str, ...] | None]
 
 MAX_MARKER = 256  # no marker is longer than this
 MAX_HELD = 16 << 20  # characters a reader may hold before it must have decided
@@ -126,7 +127,7 @@ class Cursor:
     def until(self, markers: Markers, sink: Sink, passes: Passes | None = None) -> Wait[Hit]:
         """Consume up to a marker and the marker too; what comes before it goes to ``sink`` as it arrives.
 
-        ``passes`` tells whether the sink puts text into a string of the arguments as it stands.
+        ``passes`` is for sinks that put text into a string of the arguments.
 
         Raises:
             Malformed: the output ended without one.
@@ -140,8 +141,9 @@ class Cursor:
             if hit is not None and hit.marker is not None:
                 self.at = hit.end
                 return hit
-            past = passes is not None and passes()
-            yield from self.more(stream.Wait("arguments", markers.heads, quoted=True) if past else None)
+            seen = None if passes is None else passes()
+            wait = None if seen is None else stream.Wait("arguments", markers.heads + seen, quoted=True)
+            yield from self.more(wait)
 
     def unread(self, hit: Hit) -> None:
         """Stand before ``hit`` again, which was consumed last."""

@@ -188,8 +188,10 @@ class Params(msgspec.Struct, frozen=True):
             ends = (*ends, *(line + end for line in LINE_ENDS for end in ends))
         legal = markers(*ends, *self.drop)
 
-        def passes() -> bool:
-            return quoted and out is None and (blank is None or blank.over)
+        def passes() -> tuple[str, ...] | None:
+            if not quoted or (blank is not None and blank.holds) or (out is not None and out.holds):
+                return None
+            return () if out is None else ("&",)
 
         try:
             while (hit := (yield from cursor.until(legal, into, passes))).marker in self.drop:
@@ -203,7 +205,7 @@ class Params(msgspec.Struct, frozen=True):
 
     def _cdata(self, cursor: Cursor, sink: Sink) -> Wait[None]:
         sink('"')
-        yield from cursor.until(markers(CDATA_END), lambda text: sink(json_text.escape(text)), lambda: True)
+        yield from cursor.until(markers(CDATA_END), lambda text: sink(json_text.escape(text)), tuple)
         sink('"')
         yield from cursor.visible()
         yield from cursor.match(markers(*self.close))
@@ -245,9 +247,9 @@ class _Blank:
         self._held: list[str] | None = []
 
     @property
-    def over(self) -> bool:
-        """Whether something visible has come."""
-        return self._held is None
+    def holds(self) -> bool:
+        """Whether nothing visible has come yet."""
+        return self._held is not None
 
     def __call__(self, text: str) -> None:
         if self._held is not None:
@@ -264,6 +266,11 @@ class _Unescaped:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._held = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the beginning of an entity waits."""
+        return self._held != ""
 
     def __call__(self, text: str) -> None:
         text = self._held + text
