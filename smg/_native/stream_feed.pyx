@@ -5,7 +5,8 @@ woken for what needs a decision: a row that stopped, a message that is no plain 
 sink that has none. From such a moment on messages are collected, as without a feed, until Python has worked through them
 and calls ``resume``; so the order of a stream is kept, and a client that does not read stalls its own engine stream.
 
-Rows that are tapped (buffered answers) only gather text and ids; their taps get them in one piece.
+Rows that are tapped (buffered answers) only gather text and ids; their taps get them in one piece. A row that a parser
+reads wakes Python when the parser is due, and for each batch until it goes direct again.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -44,10 +45,14 @@ cdef enum:
 
 
 cdef inline bint _fits(const Pump *pump, const Chunk *chunk) noexcept nogil:
-    """The chunk can be fed as it is: to a row that still runs, with ids that a vocabulary can have."""
+    """The chunk can be fed as it is: to a row that runs and has no parser at work, with ids that a vocabulary can have."""
     cdef const int32_t *id = <const int32_t *>pump.ids.data
+    cdef const Lane *lane
     cdef size_t place
-    if chunk.index >= pump.count or pump.lanes[chunk.index].row.over:
+    if chunk.index >= pump.count:
+        return False
+    lane = &pump.lanes[chunk.index]
+    if lane.row.over or (lane.row.parsed and lane.template is NULL):
         return False
     for place in range(pump.ids.size // sizeof(int32_t)):
         if id[place] < 0:
@@ -80,7 +85,7 @@ cdef int _on_message(void *consumer, const uint8_t *message, size_t size) noexce
     _feed(pump, lane)
     if pump.broken:
         return NO_ROOM
-    if lane.row.over:
+    if lane.row.over or lane.row.due:
         _need_python(pump)
     elif pump.events.size >= HIGH_WATER and not _send(pump):
         _need_python(pump)
@@ -171,10 +176,8 @@ cdef class StreamFeed:
         lane = self.pump.lanes
         for cell in self.cells:
             lane.row = &cell.row
-            lane.template = NULL if cell.sink is None else &cell.template
             lane += 1
-        self.sink = (<Cell>self.cells[0]).sink
-        self.has_socket = hasattr(self.sink, "lend")
+        self.aim()
         self.pump.fd = -1
         self.pump.collection = &stream.collection
         stream.attach(_on_message, _on_batch, <void *>&self.pump, self)
@@ -187,16 +190,32 @@ cdef class StreamFeed:
 
     @staticmethod
     def feeds(StreamTable table not None, rows):
-        """Tell whether these rows can be fed natively: tapped or direct alike, one sink, no numbered events."""
+        """Tell whether these rows can be fed natively: tapped or direct alike, one sink, no numbered events.
+
+        Rows that a parser reads are alike by turns.
+        """
         cdef Cell cell, first
         cells = [table.cells[row] for row in rows]
         if not cells:
             return False
-        first = cells[0]
+        first = next((cell for cell in cells if (<Cell>cell).sink is not None), cells[0])
         for cell in cells:
-            if cell.sink is not first.sink or cell.template.numbered:
+            if cell.template.numbered or (cell.sink is not first.sink and not (cell.sink is None and cell.row.parsed)):
                 return False
         return True
+
+    cdef int aim(self) except -1:
+        """Find out which rows are direct now, and where they go."""
+        cdef Cell cell
+        cdef Lane *lane = self.pump.lanes
+        self.sink = None
+        for cell in self.cells:
+            lane.template = NULL if cell.sink is None else &cell.template
+            if cell.sink is not None:
+                self.sink = cell.sink
+            lane += 1
+        self.has_socket = hasattr(self.sink, "lend")
+        return 0
 
     @property
     def last_sent(self):
@@ -207,6 +226,7 @@ cdef class StreamFeed:
         """Feed what comes from now on. False: the sink has a socket that is still busy, try ``arm`` later."""
         cdef uint32_t index
         self.check()
+        self.aim()
         self.pump.open = self.pump.collection.records.size == 0
         for index in range(self.pump.count):
             # Python may have fed the row meanwhile.
@@ -265,7 +285,7 @@ cdef class StreamFeed:
         tokens.index, tokens.ids = index, []
         tokens.prompt_tokens, tokens.cached_tokens = lane.prompt_tokens, lane.cached_tokens
         lane.fed = False
-        if lane.row.taken.size > lane.told and (lane.template is NULL or lane.row.over):
+        if lane.row.taken.size > lane.told and (lane.template is NULL or cell.tells()):
             ids = [lane.row.taken.data[at] for at in range(lane.told, lane.row.taken.size)]
             self.table.deliver(cell, None, ids, None)
         return tokens

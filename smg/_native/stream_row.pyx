@@ -9,8 +9,9 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from smg._native.json_scan cimport JsonState, json_follow
 from smg._native.sse cimport DIGITS, SEQUENCE, TEXT, escaped_size, hole_kind, write_decimal, write_escaped
-from smg._native.stop_scan cimport find
+from smg._native.stop_scan cimport Dfa, find
 from smg._native.utf8 cimport utf8_flush, utf8_push
 from smg._native.vocab_table cimport is_special, token_bytes
 
@@ -149,12 +150,46 @@ cdef int template_write(
     return 0
 
 
+cdef void row_wait(Row *row, const Dfa *marks, JsonState *json, bint quoted) noexcept nogil:
+    """From here on let a parser wait for what ``marks`` finds (NULL: nothing) or ``json`` does not take."""
+    row.marks, row.mark, row.json = marks, 0, json
+    row.seen, row.quoted = row.sent, quoted
+    row.parsed = True
+    row.due = False
+
+
+cdef Py_ssize_t _unparsed(Row *row) noexcept nogil:
+    """Return where the text ends that no parser has to see. Once one is due, no more text is looked at."""
+    cdef Py_ssize_t end, free = row.ready
+    if row.due:
+        return row.sent
+    if row.marks != NULL:
+        end = find(row.marks, row.text.data + row.seen, row.ready - row.seen, &row.mark)
+        row.due = end >= 0
+        row.seen = row.seen + end if row.due else row.ready
+        free = row.seen - row.marks.depth[row.mark]
+    if row.json != NULL:
+        free = row.sent + json_follow(row.json, row.text.data + row.sent, free - row.sent)
+        row.due = row.due or row.json.stuck
+    return free
+
+
 cdef int row_write_ready(Row *row, const Template *template, long long *sequence, Bytes *out) except -1 nogil:
     """Write the text that may leave, if any, as one event."""
-    if row.ready > row.sent:
-        template_write(template, row.text.data + row.sent, row.ready - row.sent, sequence[0], out)
-        sequence[0] += template.numbered
-        row.sent = row.ready
+    cdef Py_ssize_t end = _unparsed(row) if row.parsed else row.ready
+    cdef Py_ssize_t size = end - row.sent, inside
+    cdef const unsigned char *text
+    if size <= 0:
+        return 0
+    text = row.text.data + row.sent
+    if row.parsed and row.quoted:
+        inside = escaped_size(text, size)
+        row.inside.size = 0
+        write_escaped(text, size, inside, <char *>_more(&row.inside, inside))
+        text, size = row.inside.data, inside
+    template_write(template, text, size, sequence[0], out)
+    sequence[0] += template.numbered
+    row.sent = end
     return 0
 
 

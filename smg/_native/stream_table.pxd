@@ -15,8 +15,11 @@ cdef class Cell:
     # Keep what ``row`` points into alive.
     cdef object vocab
     cdef object automaton
+    cdef object marks
+    cdef object json
     cdef object matched(self)
     cdef str fresh_text(self)
+    cdef bint tells(self)
 
 
 cdef class StreamTable:

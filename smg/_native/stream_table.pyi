@@ -19,11 +19,12 @@ class StreamTable:
         Raises ValueError for an empty stop string, or more of them than ``StopAutomaton`` takes.
         """
 
-    def direct(self, row: int, sink: Any, template: Any, counter: Any) -> None:
+    def direct(self, row: int, sink: Any, template: Any, counter: Any, wait: Any = None) -> None:
         """Send the row's further text straight to ``sink``; the tap then only hears of the stop and the end.
 
-        One event for each token that yields text, one write per feed. Raises ValueError for a template whose pieces and
-        holes do not fit, or with a hole of an unknown name.
+        One event for each token that yields text, one write per feed. With ``wait`` only up to what a parser waits for:
+        then the tap gets the rest, and the row is tapped again. Raises ValueError for a template whose pieces and holes
+        do not fit, or with a hole of an unknown name.
         """
 
     def feed(self, row: int, ids: Sequence[int], logprobs: Any = None) -> bool:

@@ -1,7 +1,8 @@
 """The native StreamTable: ids to text, special tokens, stops, and the way out (``core.stream.StreamTable``).
 
 A direct row's events, one for each token that yields text, are written behind each other and go to the sink in one call
-per feed; a tapped row's tap gets one ``RowOutput`` per feed.
+per feed; a tapped row's tap gets one ``RowOutput`` per feed. A row that a parser reads goes direct up to what the parser
+waits for, and is tapped from there on.
 
 The loops over tokens (``stream_row``) are free of Python, so that a native source can run them without the GIL.
 ``feed`` itself holds on to it: a batch takes a microsecond or two, and whoever gives the GIL away beside busy threads
@@ -14,6 +15,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free
 
+from smg._native.json_scan cimport JsonScan
 from smg._native.stop_scan cimport StopAutomaton
 from smg._native.stream_row cimport (
     Bytes,
@@ -23,6 +25,7 @@ from smg._native.stream_row cimport (
     row_feed,
     row_feed_direct,
     row_flush,
+    row_wait,
     row_write_ready,
     template_fill,
     template_free,
@@ -34,7 +37,7 @@ cdef enum:
     KEPT_EVENT_BYTES = 256 * 1024
     KEPT_AUTOMATA = 256
 
-# Clients mostly repeat their stop strings, and the choices of one request always do.
+# Clients mostly repeat their stop strings, and the choices of one request always do; parsers have few states.
 _automata = {}
 
 
@@ -83,6 +86,7 @@ cdef class Cell:
         free(self.row.taken.data)
         free(self.row.ends.data)
         free(self.row.shown.data)
+        free(self.row.inside.data)
         template_free(&self.template)
 
     cdef object matched(self):
@@ -93,6 +97,10 @@ cdef class Cell:
             return None
         token = self.row.taken.data[self.row.taken.size - 1]
         return None if token in self.spec.eos_ids else token
+
+    cdef bint tells(self):
+        """Whether the tap hears of what comes."""
+        return self.sink is None or self.row.over or self.row.due
 
     cdef str fresh_text(self):
         """Take the text that may leave."""
@@ -132,12 +140,15 @@ cdef class StreamTable:
         self.cells[cell.handle] = cell
         return cell.handle
 
-    def direct(self, int row, sink, template, counter):
+    def direct(self, int row, sink, template, counter, wait=None):
         """Send the row's further text straight to ``sink``; the tap then only hears of the stop and the end.
 
-        Raises ValueError for a template whose pieces and holes do not fit, or with a hole of an unknown name.
+        With ``wait`` only up to what a parser waits for: then the tap gets the rest, and the row is tapped again. Raises
+        ValueError for a template whose pieces and holes do not fit, or with a hole of an unknown name.
         """
         cdef Cell cell = self.cells[row]
+        cdef StopAutomaton marks
+        cdef JsonScan json
         cdef Template filled = Template(NULL, NULL, NULL, 0, False)
         try:
             template_fill(&filled, template.pieces, template.holes)
@@ -148,6 +159,12 @@ cdef class StreamTable:
         cell.template = filled
         cell.sink = sink
         cell.counter = counter
+        cell.row.parsed = False
+        if wait is not None:
+            marks = _automaton(wait.markers) if wait.markers else None
+            json = wait.json
+            cell.marks, cell.json = marks, json
+            row_wait(&cell.row, NULL if marks is None else &marks.dfa, NULL if json is None else &json.state, wait.quoted)
 
     def feed(self, int row, ids, logprobs=None):
         """Feed new ids; False when the row has stopped (now or before) and the engine should be told.
@@ -253,7 +270,7 @@ cdef class StreamTable:
         if logprobs is not None:
             # A hidden end token is none of the text.
             logprobs = logprobs[: taken - (cell.row.ended and not cell.row.stop_visible)]
-        self.deliver(cell, data, ids[:taken] if cell.sink is None or cell.row.over else None, logprobs)
+        self.deliver(cell, data, ids[:taken] if cell.tells() else None, logprobs)
         return 0
 
     cdef bytes written(self):
@@ -267,16 +284,18 @@ cdef class StreamTable:
         return data
 
     cdef int deliver(self, Cell cell, object data, object ids, object logprobs) except -1:
-        """Send a feed's outcome on. The tap of a direct row hears only of its end."""
+        """Send a feed's outcome on. The tap of a direct row hears only of its end, or when its parser is due."""
         cdef str text = ""
         cdef bint over = cell.row.over
+        if data is not None:
+            cell.sink.write(data)
+        if not cell.tells():
+            return 0
+        if cell.row.parsed:
+            cell.sink = None
+            cell.row.due = False
         if cell.sink is None:
             text = cell.fresh_text()
-        else:
-            if data is not None:
-                cell.sink.write(data)
-            if not over:
-                return 0
         # The end of the engine's stream (no ids) is a stop only when it completed a stop string.
         matched = cell.matched() if over else None
         stopped = over if ids else matched is not None

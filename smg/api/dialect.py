@@ -14,7 +14,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Usage
 from smg.core.request import GenerationRequest
-from smg.core.stream import ByteTemplate, Counter, Decoder
+from smg.core.stream import ByteTemplate, Counter, Decoder, TextKind
 from smg.pipeline.accumulator import Answer
 
 # ``handler(request, **parameters)`` with Sanic's request and the path's parameters, unquoted strings: an answer, or
@@ -72,7 +72,8 @@ class StreamEncoder(Protocol):
     """Encodes one streamed response. The bytes of all calls in order are the body.
 
     Text reaches the client in one of two ways. *Tapped*, ``events`` gets every delta. *Direct*, the StreamTable writes
-    each piece of text by ``template`` without telling the encoder, and ``events`` only gets what is not text.
+    each piece of text by ``template`` without telling the encoder, and ``events`` only gets what is not text. Where a
+    parser reads the text, the two take turns, and all that ``events`` was given has been written before.
     """
 
     counter: Counter
@@ -85,8 +86,12 @@ class StreamEncoder(Protocol):
         """
         ...
 
-    def template(self, choice: int) -> ByteTemplate | None:
-        """The bytes of a plain TextDelta of ``choice``, or None when this request needs Python per delta."""
+    def template(self, choice: int, kind: TextKind = "text", call: int = 0) -> ByteTemplate | None:
+        """The bytes of a plain TextDelta of ``choice``, or None when that needs Python per delta.
+
+        Other ``kind``s are those of a ReasoningDelta, and of a ToolCallDelta of call number ``call``. Asked again for
+        each turn, so the answer may depend on what has been written.
+        """
         ...
 
     def events(self, events: list[Event]) -> bytes: ...

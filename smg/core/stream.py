@@ -7,15 +7,22 @@ markers, and hands its text on in one of two ways:
   for each token that yields text, all events of a feed in one ``write``;
 * **tapped**: the row's Tap gets one call per fed batch with the decoded text, for parsing, logprobs and hooks.
 
+A row that a parser reads is both by turns. Where the parser says what it waits for (``Wait``), the row goes direct up
+to there; then the Tap gets the rest of the feed, and the row is tapped until it is told to go direct again.
+
 ``smg.text.tables`` makes the one that runs, the native table; ``smg.text.stream_table`` is its Python twin.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from smg._native.json_scan import JsonScan
 from smg.core.batch import TokenLogprobs
+
+# What a row's text is to the client: the answer, reasoning, or the JSON text of a call's arguments.
+TextKind: TypeAlias = Literal["text", "reasoning", "arguments"]
 
 
 class ByteTemplate(msgspec.Struct, frozen=True):
@@ -118,6 +125,23 @@ class Marker(msgspec.Struct, frozen=True):
     token: int | None = None
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """What the parser of a row waits for in its present state. Text before that needs no parser: it is ``kind`` as it
+    stands (``arguments``: of the choice's call number ``call``), and leaves the parser's state as it is.
+
+    The parser has to be asked again from where one of ``markers`` (not empty, each the beginning of what it waits for)
+    may begin. With ``json`` the text is also followed as JSON and goes on only as far as the scanner takes it; the
+    scanner is the parser's own, so the parser knows where in the value the text is when it is asked again. ``quoted``:
+    the text is what a JSON string says, and goes on as it stands between the string's quotes.
+    """
+
+    kind: TextKind
+    markers: tuple[str, ...] = ()
+    json: JsonScan | None = None
+    quoted: bool = False
+    call: int = 0
+
+
 class RowSpec(msgspec.Struct, frozen=True):
     """How one row decodes and stops.
 
@@ -167,8 +191,12 @@ class StreamTable(Protocol):
         """Open a tapped row and return its handle."""
         ...
 
-    def direct(self, row: int, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
-        """Send the row's further text straight to ``sink``; the tap then only hears of the stop and the end."""
+    def direct(self, row: int, sink: Sink, template: ByteTemplate, counter: Counter, wait: Wait | None = None) -> None:
+        """Send the row's further text straight to ``sink``; the tap then only hears of the stop and the end.
+
+        With ``wait`` only up to what a parser waits for. When that comes, or may have begun where the row ends, the tap
+        gets the text from there on, after the sink has got what is before it, and the row is tapped again.
+        """
         ...
 
     def feed(self, row: int, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> bool:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from smg.core.request import Tool
+from smg.core.stream import Wait
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -79,6 +80,14 @@ class Parser(Protocol):
     markers: tuple[str, ...]
 
     def feed(self, text: str) -> list[Piece]: ...
+
+    def wait(self) -> Wait | None:
+        """What the parser waits for now; None when it has to see all text.
+
+        Text before it would come out as it is, Content (``text``), Reasoning or CallArguments, and leave the parser in
+        the state that it is in. So nothing may be held.
+        """
+        ...
 
     def finish(self, cut: bool = False) -> list[Piece]:
         """``cut``: the output broke off (token limit, abort), so nothing that is open may be closed (case OA-05)."""

@@ -9,10 +9,12 @@ import logging
 from collections.abc import Sequence
 from itertools import groupby
 
+import msgspec
+
 from smg.core import ids
 from smg.core.batch import TokenLogprobs
 from smg.core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
-from smg.core.stream import RowOutput
+from smg.core.stream import RowOutput, Wait
 from smg.parsing import call_ids
 from smg.parsing.base import (
     CallArguments,
@@ -80,6 +82,22 @@ class Chain:
         if not output.text:
             return []
         return self._events(self._parse(output.text))
+
+    def wait(self) -> Wait | None:
+        """What the parsers wait for; text before it may go past the chain and is not missed. None: none may."""
+        if self._with_ids or self._logprobs or self.enough:
+            return None
+        wait = self._reasoning.wait()
+        if wait is None:
+            return None
+        if wait.kind == "text":
+            inner = self._tools.wait()
+            if inner is None:
+                return None
+            wait = msgspec.structs.replace(inner, markers=wait.markers + inner.markers)
+            self._held["tools"].settle()
+        self._held["reasoning"].settle()
+        return msgspec.structs.replace(wait, call=len(self._calls) - 1) if wait.kind == "arguments" else wait
 
     def finish(self, reason: str, matched: int | str | None = None) -> list[Event]:
         """The output is over: release what parsers held, and end with Finish.

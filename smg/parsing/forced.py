@@ -8,6 +8,7 @@ import re
 
 import msgspec
 
+from smg.core import stream
 from smg.core.request import Tool
 from smg.parsing.base import Parser, ParserFactory, Piece, Start
 from smg.parsing.engine.cursor import Wait
@@ -56,6 +57,9 @@ class ForcedParser:
                 return []
             text, self._held = self._held, ""
         return self._chosen.feed(text)
+
+    def wait(self) -> stream.Wait | None:
+        return None if self._chosen is None else self._chosen.wait()
 
     def finish(self, cut: bool = False) -> list[Piece]:
         if self._chosen is None:

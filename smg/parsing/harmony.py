@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 import msgspec
 
+from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Reasoning, Start
 from smg.parsing.engine.calls import Calls
 from smg.parsing.engine.cursor import Malformed
@@ -73,6 +74,18 @@ class Harmony:
     def feed(self, text: str) -> list[Piece]:
         self._read(text, final=False)
         return self._take()
+
+    def wait(self) -> Wait | None:
+        heads = self._legal_in_body.heads
+        if self._buffer or self._kind is None:
+            return None
+        if self._kind is _Kind.CALL:
+            return Wait("arguments", heads) if self._calls.passes_arguments else None
+        if self._fresh:
+            return None
+        if self._kind is _Kind.REASONING:
+            return Wait("reasoning", heads)
+        return Wait("text", heads) if self._calls.passes_text else None
 
     def finish(self, cut: bool = False) -> list[Piece]:
         self._read("", final=True)
@@ -228,6 +241,10 @@ class Together:
 
     def feed(self, text: str) -> list[Piece]:
         return self._joined(self._harmony.feed(text))
+
+    def wait(self) -> Wait | None:
+        wait = self._harmony.wait()
+        return Wait("text", wait.markers) if wait is not None and wait.kind == "reasoning" else wait
 
     def finish(self, cut: bool = False) -> list[Piece]:
         return self._joined(self._harmony.finish(cut))

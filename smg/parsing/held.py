@@ -35,6 +35,11 @@ class Held:
                     # May be written anew from another notation, and then tells nothing about the place in the text.
                     pass
 
+    def settle(self) -> None:
+        """The parser holds nothing now, what is part of an open call excepted."""
+        if not self.open:
+            self._parts = []
+
     def take(self) -> str:
         """What may be held, and forget it."""
         text = "".join(self._parts)

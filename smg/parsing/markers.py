@@ -17,8 +17,10 @@ JSON_NEXT = "\x02"  # at the end of a marker: an object or an array must follow
 
 _WILD = {GAP: r"\s{0,16}", WORD: r"[\w.:-]{0,64}", JSON_NEXT: r"(?=[{\[])"}
 
-# A marker that no list of texts can spell: its name, and the parts of its expression, each of which may be where the
-# text ends for now.
+_WILD_CARD = re.compile(f"[{GAP}{WORD}{JSON_NEXT}]")
+
+# A marker that no list of texts can spell: its name, whose first character is the first of all that it stands for, and
+# the parts of its expression, each of which may be where the text ends for now.
 Pattern: TypeAlias = tuple[str, tuple[str, ...]]
 
 
@@ -35,6 +37,9 @@ class Markers:
 
     def __init__(self, texts: tuple[str, ...], patterns: tuple[Pattern, ...]) -> None:
         self._open, self._closed, self._names = _compile(texts, patterns)
+        # How markers begin, without wild cards: where none of these is, there is no marker.
+        spelled = {_WILD_CARD.split(text, maxsplit=1)[0] for text in texts}
+        self.heads = tuple(sorted(spelled | {name[0] for name, _ in patterns}))
 
     def find(self, text: str, start: int, final: bool = False, end: int = sys.maxsize) -> Hit | None:
         """The marker that begins first at or after ``start``, of several there the longest.

@@ -1,5 +1,6 @@
 """Passthrough: text unchanged, no reasoning and no calls. Serves as both kinds of parser."""
 
+from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Start
 
 
@@ -13,6 +14,9 @@ class Passthrough:
 
     def feed(self, text: str) -> list[Piece]:
         return [Content(text)]
+
+    def wait(self) -> Wait:
+        return Wait("text")
 
     def finish(self, cut: bool = False) -> list[Piece]:
         return []

@@ -6,7 +6,7 @@ from typing import Protocol
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Finish
-from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable
+from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable, TextKind, Wait
 from smg.pipeline.scored import Rows
 from smg.pipeline.stops import Stops
 
@@ -19,7 +19,17 @@ class Parsing(Protocol):
 
     def feed(self, output: RowOutput) -> list[Event]: ...
 
+    def wait(self) -> Wait | None: ...
+
     def finish(self, reason: str, matched: int | str | None) -> list[Event]: ...
+
+
+class Templates(Protocol):
+    """The part of a dialect's encoder that direct rows need."""
+
+    counter: Counter
+
+    def template(self, choice: int, kind: TextKind = "text", call: int = 0) -> ByteTemplate | None: ...
 
 
 class Choice:
@@ -63,6 +73,7 @@ class Choice:
         self._keep_text = keep_text
         self._table = table
         self._direct = False
+        self._way: tuple[Sink, Templates] | None = None
         self._reason = ""
         self._matched: int | str | None = None
         self._unknown_stop = False
@@ -101,6 +112,23 @@ class Choice:
         self._direct = True
         self._table.direct(self._row, sink, template, counter)
 
+    def follow(self, sink: Sink, templates: Templates) -> None:
+        """Let text go to ``sink`` past the parser from now on, wherever that can wait (``go``)."""
+        self._way = sink, templates
+
+    def go(self) -> bool:
+        """Go direct, if the parser can wait and the dialect has a template for it; between two pulls, when everything
+        that was parsed has been written. Returns whether the text goes direct."""
+        if self._way is None or self._direct or self.over or self._row is None:
+            return self._direct
+        wait = self._chain.wait()
+        template = None if wait is None else self._way[1].template(self.index, wait.kind, wait.call)
+        if template is not None:
+            self._direct = True
+            sink, templates = self._way
+            self._table.direct(self._row, sink, template, templates.counter, wait)
+        return self._direct
+
     def on_output(self, row: int, output: RowOutput) -> None:
         """The row's Tap: new text, or the row's own stop."""
         if output.stopped and not self.over:
@@ -112,6 +140,8 @@ class Choice:
             self._unknown_stop = isinstance(output.matched, str) and not known
         if self._rows is not None:
             output.logprobs = self._rows.take(output, self._fed)
+        if self._way is not None:
+            self._direct = False
         if not self._direct:
             self.tokens += len(output.ids)
             self._events += self._chain.feed(output)
@@ -173,7 +203,7 @@ class Choice:
         """Close the row. Idempotent."""
         if self._row is not None:
             row, self._row = self._row, None
-            if self._direct:
+            if self._direct or self._way is not None:
                 self.tokens = len(self._table.ids(row))
             if self._keep_text:
                 self.text = self._table.text(row)

@@ -16,7 +16,8 @@ from smg.core.errors import GatewayError
 from smg.core.events import Event, Failure, Usage
 from smg.core.request import GenerationRequest
 from smg.core.stream import Decoder, Sink
-from smg.pipeline.generation import Generation, Templates
+from smg.pipeline.choice import Templates
+from smg.pipeline.generation import Generation
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.remote import Remote
 from smg.pipeline.services import Services
@@ -123,7 +124,8 @@ class Fanout:
 
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """As ``Generation.direct``, for all generations or none: they are alike."""
-        self._direct = all(part.direct(sink, encoder) for part in self._parts)
+        direct = [part.direct(sink, encoder) for part in self._parts]
+        self._direct = all(direct)
         return self._direct
 
     def __aiter__(self) -> "Fanout":

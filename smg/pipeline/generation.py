@@ -7,7 +7,6 @@ iterates, so a slow client pauses its own stream only.
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -17,10 +16,10 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Failure, Usage
 from smg.core.request import GenerationRequest
-from smg.core.stream import ByteTemplate, Counter, Decoder, Marker, RowSpec, Sink
+from smg.core.stream import Decoder, Marker, RowSpec, Sink
 from smg.fleet.breaker import Outcome
 from smg.fleet.records import WILDCARD
-from smg.pipeline.choice import Choice
+from smg.pipeline.choice import Choice, Templates
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
@@ -41,14 +40,6 @@ from smg.routing.fleet_router import outcome_of
 from smg.routing.models import resolve
 from smg.text.infill import infill
 from smg.text.prepare import prepare
-
-
-class Templates(Protocol):
-    """The part of a dialect's encoder that direct rows need."""
-
-    counter: Counter
-
-    def template(self, choice: int) -> ByteTemplate | None: ...
 
 
 class Generation:
@@ -217,9 +208,16 @@ class Generation:
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """Let all text go straight to ``sink``, if no choice needs Python per delta; call it before iterating.
 
-        The sink then gets a delta's bytes while a pull is fed, that is before the pull's events are returned.
+        The sink then gets a delta's bytes while a pull is fed, that is before the pull's events are returned. Choices
+        with a parser go that way too, but only while it can wait; the answer is False then, since what comes first
+        comes as an event.
         """
-        if self._request.logprobs is not None or not all(choice.plain for choice in self._choices):
+        if self._request.logprobs is not None:
+            return False
+        if not all(choice.plain for choice in self._choices):
+            # Who watches wants to see events.
+            for choice in self._choices if self._watch is None else ():
+                choice.follow(sink, encoder)
             return False
         templates = [encoder.template(choice.index) for choice in self._choices]
         if any(template is None for template in templates):
@@ -230,6 +228,12 @@ class Generation:
         self._direct = True
         self._let_feed()
         return True
+
+    def _go(self) -> None:
+        """Let the choices go direct whose parsers can wait. The source may feed them once all do."""
+        direct = [choice.go() for choice in self._choices]
+        if all(direct) and not self._fed:
+            self._let_feed()
 
     def _let_feed(self) -> None:
         """Let the source feed the rows by itself, if it can, where nobody waits for their text in between."""
@@ -247,6 +251,7 @@ class Generation:
         if self._done:
             raise StopAsyncIteration
         assert self._running is not None, "start() comes first"
+        self._go()
         try:
             batches = await self._pull(self._running)
             self._feed(batches)

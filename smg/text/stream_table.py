@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from smg._native import sse
 from smg.core.batch import TokenLogprobs
-from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, Tap
+from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, Tap, Wait
 from smg.text.stops import StopScanner
+from smg.text.waits import Gate
 
 _make_utf8 = codecs.getincrementaldecoder("utf-8")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
@@ -28,8 +29,12 @@ class PythonStreamTable:
         self._rows[row] = _Row(spec, decoder, tap)
         return row
 
-    def direct(self, row: int, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
-        self._rows[row].out = _Direct(sink, template, counter)
+    def direct(self, row: int, sink: Sink, template: ByteTemplate, counter: Counter, wait: Wait | None = None) -> None:
+        state = self._rows[row]
+        if state.gate is not None:
+            state.held = state.gate.take()
+        state.out = _Direct(sink, template, counter)
+        state.gate = None if wait is None else Gate(wait)
 
     def feed(self, row: int, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> bool:
         state = self._rows[row]
@@ -89,6 +94,9 @@ class _Row:
     def __init__(self, spec: RowSpec, decoder: Decoder, tap: Tap) -> None:
         self.spec = spec
         self.out: _Direct | None = None
+        self.gate: Gate | None = None
+        # What an earlier gate held.
+        self.held = ""
         self.ids: list[int] = []
         self.sent: list[str] = []
         self.over = False
@@ -121,15 +129,20 @@ class _Row:
         return texts, RowOutput(self.spec.choice, "", kept, rows, self.over, self.matched)
 
     def deliver(self, row: int, texts: list[str], output: RowOutput) -> None:
-        """Send a feed's outcome on. The tap of a direct row hears only of its end."""
-        text = "".join(texts)
-        self.sent.append(text)
-        if self.out is None:
-            output.text = text
-        else:
-            self.out.write(texts)
-            if not self.over:
+        """Send a feed's outcome on. The tap of a direct row hears only of its end, or when its parser is due."""
+        texts[0], self.held = self.held + texts[0], ""
+        if self.gate is not None:
+            texts = [self.gate.feed(text) for text in texts]
+        self.sent += texts
+        if self.out is not None:
+            self.out.write(texts if self.gate is None else [self.gate.told(text) for text in texts])
+            if not (self.over or (self.gate is not None and self.gate.due)):
                 return
+        if self.gate is not None:
+            texts, self.gate, self.out = [self.gate.take()], None, None
+            self.sent += texts
+        if self.out is None:
+            output.text = "".join(texts)
         self._tap.on_output(row, output)
 
     def flush(self) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from smg._native.grpc_stream import Tokens
 from smg._native.stream_feed import StreamFeed
 from smg._native.stream_table import StreamTable
-from smg.core.stream import ByteTemplate, Counter, RowOutput, RowSpec
+from smg.core.stream import ByteTemplate, Counter, RowOutput, RowSpec, Wait
 from tests import h2_peer as h2
 from tests._native.test_grpc_stream import chunk, complete
 from tests._native.test_stream_table import Recorder, Vocabulary
@@ -285,3 +285,71 @@ class TestTapped:
         assert fed.table.ids(fed.rows[0]) == plain.table.ids(plain.rows[0])
         assert b"".join(sink.writes) == b"".join(twin.writes)
         assert [o.matched for o in fed.taps[0].outputs] == [o.matched for o in plain.taps[0].outputs]
+
+
+class TestParsed:
+    """Rows that a parser reads: fed while it waits, collected while it works."""
+
+    WAIT = Wait("text", ("stop",))
+
+    def wait(self, fed: Fed, sink, row: int = 0) -> None:
+        fed.table.direct(fed.rows[row], sink, TEMPLATE, Counter(), self.WAIT)
+
+    def test_python_sleeps_while_the_parser_waits(self, pipe):
+        fed = Fed(pipe)
+        self.wait(fed, pipe)
+        fed.feed.resume()
+        assert not fed.say(chunk([0]), chunk([1]))
+        assert bodies(pipe.received()) == b"<one ><two >"
+        assert fed.taps[0].outputs == []
+
+    def test_what_it_waits_for_wakes_python_with_the_text_from_there_on(self, pipe):
+        fed = Fed(pipe)
+        fed.taps[0].order = pipe.order
+        self.wait(fed, pipe)
+        fed.feed.resume()
+        assert fed.say(chunk([0, 5, 1]), chunk([1]))
+        fed.feed.pause()
+        [output] = fed.taps[0].outputs
+        assert (pipe.writes, pipe.order) == ([b"<one >"], ["sink", "tap"]), "what was written before comes first"
+        assert (output.text, list(output.ids), output.stopped) == ("stoptwo ", [0, 5, 1], False)
+        assert fed.take() == [[1]], "what follows waits for the parser"
+
+    def test_while_the_parser_works_each_batch_is_for_it(self, pipe):
+        fed = Fed(pipe)
+        self.wait(fed, pipe)
+        fed.feed.resume()
+        fed.say(chunk([5]))
+        fed.feed.pause()
+        assert fed.feed.resume(), "there is no socket to wait for"
+        assert fed.say(chunk([0]))
+        assert fed.feed.pause() == []
+        assert fed.take() == [[0]]
+        self.wait(fed, pipe)
+        assert fed.feed.resume()
+        assert not fed.say(chunk([1]))
+        assert bodies(pipe.received()) == b"<two >"
+
+    def test_rows_take_turns_by_themselves(self, pipe):
+        fed = Fed(pipe, rows=2)
+        for row in (0, 1):
+            self.wait(fed, pipe, row)
+        fed.feed.resume()
+        fed.say(chunk([5]))
+        fed.feed.pause()
+        assert StreamFeed.feeds(fed.table, fed.rows)
+        fed.feed.resume()
+        assert not fed.say(chunk([0], index=1))
+        assert bodies(pipe.received()) == b"<one >"
+        assert fed.say(chunk([1], index=0))
+        fed.feed.pause()
+        assert fed.take() == [[1]]
+
+    def test_a_row_that_ends_while_it_is_fed_tells_what_was_held(self, pipe):
+        fed = Fed(pipe)
+        self.wait(fed, pipe)
+        fed.feed.resume()
+        assert fed.say(chunk([0, END]))
+        fed.feed.pause()
+        [output] = fed.taps[0].outputs
+        assert (pipe.writes, output.text, output.stopped, output.matched) == ([b"<one >"], "", True, END)

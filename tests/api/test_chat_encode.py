@@ -300,3 +300,45 @@ def test_RL_06_a_keep_alive_is_a_comment():
 def test_a_client_s_own_request_id_gets_the_prefix():
     encoder = DIALECT.encoder(RequestContext("mine"), meta())
     assert json.loads(encoder.preamble(direct=False)[6:])["id"] == "chatcmpl-mine"
+
+
+class TestTemplates:
+    """What goes direct has the bytes that the events would have had."""
+
+    CALL = ToolCallStart(1, 2, "call_1", "f")
+
+    def direct(self, encoder, text, *which) -> bytes:
+        template = encoder.template(*which)
+        return sse.fill(template.pieces, template.holes, text, 0)
+
+    @pytest.mark.parametrize("include_usage", [False, True])
+    @pytest.mark.parametrize(
+        ("event", "kind", "call"),
+        [
+            (TextDelta(1, 'a"\n'), "text", 0),
+            (ReasoningDelta(1, 'a"\n'), "reasoning", 0),
+            (ToolCallDelta(1, 2, '{"a": "\\n'), "arguments", 2),
+        ],
+    )
+    def test_of_each_kind(self, event, kind, call, include_usage):
+        encoder = DIALECT.encoder(CTX, meta(n=2, include_usage=include_usage))
+        encoder.events([self.CALL])
+        text = event.arguments if kind == "arguments" else event.text
+        assert self.direct(encoder, text, 1, kind, call) == encoder.events([event])
+
+    def test_of_a_custom_tool(self):
+        encoder = DIALECT.encoder(CTX, meta(n=2))
+        encoder.events([msgspec.structs.replace(self.CALL, kind="custom")])
+        assert self.direct(encoder, "ls", 1, "arguments", 2) == encoder.events([ToolCallDelta(1, 2, "ls")])
+
+    def test_running_usage_needs_python(self):
+        encoder = DIALECT.encoder(CTX, meta(include_usage=True, continuous_usage=True))
+        assert [encoder.template(0, kind) for kind in ("text", "reasoning", "arguments")] == [None, None, None]
+
+    def test_reasoning_that_is_sent_in_one_piece_needs_python_and_comes_before_what_follows(self):
+        encoder = DIALECT.encoder(CTX, meta(stream_reasoning=False))
+        assert encoder.template(0, "reasoning") is None
+        encoder.events([ReasoningDelta(0, "so")])
+        assert encoder.template(0) is None, "the text would come before it"
+        encoder.events([TextDelta(0, "a")])
+        assert encoder.template(0) is not None

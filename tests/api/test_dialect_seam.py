@@ -13,7 +13,7 @@ from smg.api.table import DIALECTS
 from smg.config.settings import SecuritySettings, ServerSettings, Settings
 from smg.core.errors import GatewayError
 from tests.api.serving import frames, send, serving, until
-from tests.api.toy_dialect import BUSY, Toy
+from tests.api.toy_dialect import BUSY, Toy, ToyStream
 from tests.pipeline.fakes import FOREVER, SETTINGS, end, text, world
 
 TABLE = (*DIALECTS, Toy())
@@ -102,6 +102,23 @@ class TestAnswers:
             monkeypatch.setattr("smg.pipeline.choice.Choice.plain", plain)
             bodies.append((await place.ask(headers={"x-request-id": "mine"}, stream=True))[1])
         assert bodies[0] == bodies[1]
+
+    async def test_a_parser_that_waits_changes_no_byte(self, http, monkeypatch):
+        script = [*([text(char)] for char in "<think>hm</think>he<llo"), [end()]]
+        place, bodies, direct = Place(http, script, model="qwen3"), [], []
+        template = ToyStream.template
+
+        def counting(*which):
+            found = template(*which)
+            direct.append(found is not None)
+            return found
+
+        for answer in (counting, lambda *_: None):
+            monkeypatch.setattr(ToyStream, "template", answer)
+            asked = place.ask("/toy/qwen3/say", headers={"x-request-id": "mine"}, stream=True)
+            bodies.append((await asked)[1])
+        assert bodies[0] == bodies[1]
+        assert any(direct)
 
     async def test_a_stream_begins_with_the_counts_of_the_prompt(self, http):
         place = Place(http, ANSWER)

@@ -19,13 +19,16 @@ from smg.core.errors import GatewayError, bad_request
 from smg.core.events import Event, Finish, ReasoningDelta, TextDelta, Usage
 from smg.core.ids import response_id
 from smg.core.request import GenerationRequest, Limits, Message, StopRules
-from smg.core.stream import ByteTemplate, Counter
+from smg.core.stream import ByteTemplate, Counter, TextKind
 from smg.pipeline.accumulator import Answer
 from smg.pipeline.services import Services
 from smg.routing.models import resolve
 
 TEXT = ByteTemplate((b'event: delta\ndata: {"n":', b',"text":"', b'"}\n\n'), ("sequence", "text"))
 BUSY = 529
+
+
+BLOCKS = {"text": "text", "reasoning": "thought"}
 
 
 class ToyBody(msgspec.Struct):
@@ -46,13 +49,16 @@ class ToyStream:
         self._usage = meta.usage
         self._why = ""
         self._block = ""
+        self._begun = False
 
     def preamble(self, *, direct: bool) -> bytes:
+        self._begun = True
         start = self._event("open", id=self._identity, model=self._meta.model, usage=counts(self._usage))
         return start + (self._to("text") if direct else b"")
 
-    def template(self, choice: int) -> ByteTemplate:
-        return TEXT
+    def template(self, choice: int, kind: TextKind = "text", call: int = 0) -> ByteTemplate | None:
+        # Asked before the preamble, text will go direct from the beginning, and its block is opened there.
+        return TEXT if not self._begun or self._block == BLOCKS.get(kind) else None
 
     def events(self, events: list[Event]) -> bytes:
         out = b""

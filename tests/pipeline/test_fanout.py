@@ -193,7 +193,7 @@ async def test_direct_rows_write_their_own_choice():
     class Encoder:
         counter = Counter()
 
-        def template(self, choice):
+        def template(self, choice, kind="text", call=0):
             return ByteTemplate((b"%d:" % choice, b";"), ("text",))
 
     class Sink:

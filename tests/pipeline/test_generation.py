@@ -13,7 +13,16 @@ from smg.core import clock
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.core.events import Failure, Finish, ReasoningDelta, TextDelta, Usage
+from smg.core.events import (
+    Failure,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
 from smg.core.request import (
     GenerationRequest,
     Limits,
@@ -22,6 +31,7 @@ from smg.core.request import (
     Message,
     Sampling,
     StopRules,
+    Tool,
 )
 from smg.core.stream import ByteTemplate, Counter
 from smg.engine_server.mock import tokenizer as mock
@@ -475,8 +485,9 @@ class TestDirect:
         def __init__(self) -> None:
             self.counter = Counter()
 
-        def template(self, choice: int) -> ByteTemplate | None:
-            return ByteTemplate((b"<%d:" % choice, b">"), ("text",))
+        def template(self, choice: int, kind: str = "text", call: int = 0) -> ByteTemplate | None:
+            mark = {"text": b"", "reasoning": b"~", "arguments": b"(%d)" % call}[kind]
+            return ByteTemplate((b"<%d:%b" % (choice, mark), b">"), ("text",))
 
     async def direct(self, place: World, **fields):
         generation = Generation(place.services, context(), request(**fields))
@@ -518,9 +529,96 @@ class TestDirect:
         taken, data, _ = await self.direct(world({"w1": [ONE_LINE]}), logprobs=Logprobs(0))
         assert (taken, data) == (False, b"")
 
-    async def test_a_parser_needs_python(self):
-        taken, _, _ = await self.direct(world({"w1": [ONE_LINE]}, model="qwen3"), model="qwen3")
-        assert not taken
+
+class TestParsedDirect:
+    """Rows with a parser: what it can wait with goes to the sink, everything else comes as events."""
+
+    Sink, Templates = TestDirect.Sink, TestDirect.Templates
+    TOOLS = (Tool("f", parameters={"type": "object"}),)
+
+    async def steps(self, place: World, **fields):
+        """What the client got of each pull, in order: bytes that went to the sink, and events that are no usage."""
+        generation = Generation(place.services, context(), request(**({"model": "qwen3"} | fields)))
+        sink, steps = self.Sink(), []
+        try:
+            await generation.start()
+            assert not generation.direct(sink, self.Templates()), "what comes first comes as an event"
+            async for pull in generation:
+                if sink.data:
+                    steps.append(sink.data.decode())
+                sink.data = b""
+                steps += [event for event in pull if not isinstance(event, Usage)]
+        finally:
+            await generation.aclose()
+        assert place.idle()
+        return steps, generation.usage
+
+    async def told(self, *script, **fields):
+        return await self.steps(world({"w1": [list(script)]}, model="qwen3", context_length=1000), **fields)
+
+    async def test_an_answer_goes_direct_once_it_has_begun(self):
+        steps, usage = await self.told([text("he")], [text("ll")], [text("o <")], [text("b>"), end()])
+        assert steps == [TextDelta(0, "he"), "<0:l><0:l>", "<0:o><0: >", "<0:<b><0:>>", Finish(0, "stop")]
+        assert usage.completion_tokens == len("hello <b>")
+
+    async def test_reasoning_goes_direct_between_its_markers(self):
+        steps, _ = await self.told(
+            [text("<think>h")], [text("m")], [text("m</")], [text("think>a")], [text("b")], [end()]
+        )
+        reasoning = [ReasoningDelta(0, "h"), "<0:~m>", "<0:~m>"]
+        assert steps == [*reasoning, TextDelta(0, "a"), "<0:b>", Finish(0, "stop")]
+
+    async def test_arguments_go_direct_up_to_their_end(self):
+        call = '<tool_call>{"name": "f", "arguments": {'
+        steps, _ = await self.told(
+            [text(call)], [text('"a": "')], [text('x}"')], [text("}}</tool_call>")], [end()], tools=self.TOOLS
+        )
+        start, *rest = steps
+        assert (type(start), start.name) == (ToolCallStart, "f")
+        assert rest == [
+            ToolCallDelta(0, 0, '{"a": "'),
+            '<0:(0)x><0:(0)}><0:(0)\\">',
+            ToolCallDelta(0, 0, "}"),
+            ToolCallEnd(0, 0),
+            Finish(0, "tool_calls"),
+        ]
+
+    async def test_what_comes_in_one_pull_keeps_its_order(self):
+        batches = [text("b <think>"), text("c"), text("</think>"), text("d")]
+        steps, _ = await self.told([text("a")], batches, [text("e"), end()])
+        thought = [ReasoningDelta(0, "c"), TextDelta(0, "d")]
+        assert steps == [TextDelta(0, "a"), "<0:b><0: >", *thought, "<0:e>", Finish(0, "stop")]
+
+    async def test_held_text_comes_as_an_event_at_the_end(self):
+        steps, _ = await self.told([text("a")], [text("b<thi")], [end()])
+        assert steps == [TextDelta(0, "a"), "<0:b>", TextDelta(0, "<thi"), Finish(0, "stop")]
+
+    async def test_a_stop_string_ends_it(self):
+        steps, usage = await self.told([text("a")], [text("b##c")], FOREVER, stop=StopRules(("##",)))
+        assert steps == [TextDelta(0, "a"), "<0:b>", Finish(0, "stop", "##")]
+        assert usage.completion_tokens == 4
+
+    async def test_a_broken_stream_gives_out_held_text_and_fails(self):
+        steps, _ = await self.told([text("a")], [text("b<thi")], BROKEN)
+        assert steps[:3] == [TextDelta(0, "a"), "<0:b>", TextDelta(0, "<thi")]
+        assert [type(step) for step in steps[3:]] == [Failure]
+
+    async def test_choices_take_turns_by_themselves(self):
+        steps, _ = await self.told(
+            [text("a"), text("<think>x", 1)], [text("b<think>"), text("y", 1)], [end(0), end(1)], n=2
+        )
+        first = [TextDelta(0, "a"), ReasoningDelta(1, "x")]
+        assert steps == [*first, "<0:b><1:~y>", Finish(0, "stop"), Finish(1, "stop")]
+
+    @pytest.mark.parametrize("fields", [{"logprobs": Logprobs(0)}, {"return_ids": True}])
+    async def test_what_rides_on_events_needs_python(self, fields):
+        steps, _ = await self.told([text("a")], [text("b")], [end()], **fields)
+        assert not any(isinstance(step, str) for step in steps)
+
+    async def test_without_a_template_there_is_python(self, monkeypatch):
+        monkeypatch.setattr(self.Templates, "template", lambda *_: None)
+        steps, _ = await self.told([text("a")], [text("b")], [end()])
+        assert steps == [TextDelta(0, "a"), TextDelta(0, "b"), Finish(0, "stop")]
 
 
 @settings(max_examples=60, deadline=None)

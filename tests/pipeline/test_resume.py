@@ -159,7 +159,7 @@ class TestTheRest:
         class Templates:
             counter = Counter()
 
-            def template(self, choice: int) -> ByteTemplate:
+            def template(self, choice: int, kind: str = "text", call: int = 0) -> ByteTemplate:
                 return ByteTemplate((b"<", b">"), ("text",))
 
         assert generation.direct(Sink(), Templates())

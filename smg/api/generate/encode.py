@@ -12,7 +12,7 @@ from smg.api.generate.facts import Facts, known
 from smg.core.batch import TokenLogprobs
 from smg.core.errors import GatewayError, openai_shape
 from smg.core.events import Event, Finish, PromptLogprobs, TextDelta, Usage
-from smg.core.stream import ByteTemplate, Counter
+from smg.core.stream import ByteTemplate, Counter, TextKind
 
 _encode = msgspec.json.encode
 
@@ -71,7 +71,7 @@ class GenerateStream:
     def preamble(self, *, direct: bool) -> bytes:
         return b""
 
-    def template(self, choice: int) -> ByteTemplate | None:
+    def template(self, choice: int, kind: TextKind = "text", call: int = 0) -> ByteTemplate | None:
         """Every frame has counts and ids: Python per delta."""
         return None
 

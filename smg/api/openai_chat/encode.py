@@ -27,7 +27,7 @@ from smg.core.events import (
     ToolCallStart,
     Usage,
 )
-from smg.core.stream import ByteTemplate, Counter
+from smg.core.stream import ByteTemplate, Counter, TextKind
 
 _encode = msgspec.json.encode
 
@@ -46,16 +46,25 @@ class ChatStream:
         head = {"id": identity, "object": "chat.completion.chunk", "created": meta.created, "model": meta.model}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if options.usage.include else b"]}\n\n"
-        self._text = [self._text_template(choice) for choice in range(self._n)]
+        self._text = [self._delta_template(choice, b'"content":"') for choice in range(self._n)]
 
     def preamble(self, *, direct: bool) -> bytes:
         """The role chunk of every choice."""
         delta = b'{"role":"assistant","content":""}'
         return b"".join(self._chunk(choice, delta) for choice in range(self._n))
 
-    def template(self, choice: int) -> ByteTemplate | None:
-        """Bytes of a content chunk; None when each chunk carries running usage."""
-        return None if self._options.usage.continuous else self._text[choice]
+    def template(self, choice: int, kind: TextKind = "text", call: int = 0) -> ByteTemplate | None:
+        """Bytes of a chunk with content, reasoning or arguments; None when each chunk carries running usage, and while
+        reasoning is held."""
+        if self._options.usage.continuous or choice in self._held:
+            return None
+        if kind == "text":
+            return self._text[choice]
+        if kind == "reasoning":
+            return self._delta_template(choice, b'"reasoning_content":"') if self._options.stream_reasoning else None
+        if (choice, call) in self._custom:
+            return self._delta_template(choice, b'"tool_calls":[{"index":%d,"custom":{"input":"' % call, b"}}]")
+        return self._delta_template(choice, b'"tool_calls":[{"index":%d,"function":{"arguments":"' % call, b"}}]")
 
     def events(self, events: list[Event]) -> bytes:
         for event in events:
@@ -141,9 +150,10 @@ class ChatStream:
             return b'],"usage":' + _encode(usage(self._usage)) + b"}\n\n"
         return self._tail
 
-    def _text_template(self, choice: int) -> ByteTemplate:
-        before = self._head + b'{"index":%d,"delta":{"content":"' % choice
-        return ByteTemplate((before, b'"},"logprobs":null,"finish_reason":null}' + self._tail), ("text",))
+    def _delta_template(self, choice: int, before: bytes, after: bytes = b"") -> ByteTemplate:
+        start = self._head + b'{"index":%d,"delta":{%b' % (choice, before)
+        end = b'"%b},"logprobs":null,"finish_reason":null}%b' % (after, self._tail)
+        return ByteTemplate((start, end), ("text",))
 
 
 def _call_start(event: ToolCallStart) -> bytes:

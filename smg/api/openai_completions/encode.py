@@ -14,7 +14,7 @@ from smg.api.openai_completions.types import CompletionLogprobs
 from smg.api.openai_parts import usage
 from smg.core.errors import GatewayError, openai_shape
 from smg.core.events import Event, Failure, Finish, PromptLogprobs, TextDelta, Usage
-from smg.core.stream import ByteTemplate, Counter
+from smg.core.stream import ByteTemplate, Counter, TextKind
 
 _encode = msgspec.json.encode
 
@@ -40,9 +40,9 @@ class CompletionStream:
             return b""
         return b"".join(self._echo(choice) for choice in sorted(self._silent))
 
-    def template(self, choice: int) -> ByteTemplate | None:
-        """Bytes of a text chunk; None when each chunk carries running usage."""
-        if self._options.usage.continuous:
+    def template(self, choice: int, kind: TextKind = "text", call: int = 0) -> ByteTemplate | None:
+        """Bytes of a text chunk; None when each chunk carries running usage. There is nothing but text."""
+        if self._options.usage.continuous or kind != "text":
             return None
         before = self._head + b'{"index":%d,"text":"' % choice
         return ByteTemplate((before, b'","logprobs":null,"finish_reason":null}' + self._tail), ("text",))

@@ -37,6 +37,25 @@ class Calls:
         out, self._out = self._out, []
         return out
 
+    @property
+    def passes_text(self) -> bool:
+        """Whether text that comes now goes out as it is, and changes nothing here."""
+        return self._blank is None and self._pending is None and not self.open
+
+    @property
+    def passes_arguments(self) -> bool:
+        """The same of arguments."""
+        return self.open and not self._muted and self._size > 0
+
+    @property
+    def room(self) -> int:
+        """Characters that the arguments of the open call may still have."""
+        return MAX_ARGUMENTS - self._size
+
+    def passed(self, count: int) -> None:
+        """``count`` characters of the arguments have gone another way."""
+        self._size += count
+
     def tool(self, name: str) -> Tool | None:
         """The tool ``name`` of the request; None when it offers no such tool."""
         return self._tools.get(name)
@@ -117,7 +136,7 @@ class Calls:
         Raises:
             Malformed: the call is too long; ``text`` was not taken.
         """
-        if self._size + len(text) > MAX_ARGUMENTS:
+        if len(text) > self.room:
             raise Malformed
         self._size += len(text)
         self._arguments.append(text)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
+from smg.core import stream
 from smg.parsing.markers import Hit, Markers
 
 T = TypeVar("T")
@@ -16,6 +17,8 @@ T = TypeVar("T")
 # A reader: yields for more text, returns its result.
 Wait: TypeAlias = Generator[None, None, T]
 Sink: TypeAlias = Callable[[str], object]
+# Which texts a sink has to see although it puts all others into a string as they stand; None: it has to see all.
+Passes: TypeAlias = Callable[[], tuple[str, ...] | None]
 
 MAX_MARKER = 256  # no marker is longer than this
 MAX_HELD = 16 << 20  # characters a reader may hold before it must have decided
@@ -36,18 +39,24 @@ class Malformed(Exception):
 
 class Cursor:
     """``text[at:]`` is what has arrived and is not consumed; ``final`` says that nothing more will, ``cut`` that the
-    output broke off there."""
+    output broke off there. ``wait`` is what a reader waits for that needs no other text."""
 
-    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "text")
+    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "text", "wait")
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
         self.final = False
         self.cut = False
+        self.wait: stream.Wait | None = None
         self._mark: int | None = None
         self._kept: list[str] = []  # consumed text since the mark that has left ``text``
         self._size = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether all text is consumed, and none would be read again."""
+        return self.at == len(self.text) and self._mark is None
 
     def feed(self, text: str) -> None:
         if self._mark is not None:
@@ -79,15 +88,17 @@ class Cursor:
             self.at = self._mark
         self.commit()
 
-    def more(self) -> Wait[None]:
-        """Wait for more text.
+    def more(self, wait: stream.Wait | None = None) -> Wait[None]:
+        """Wait for more text, or only for ``wait``: text before it may go past the reader.
 
         Raises:
             Malformed: the output is over, or too much is held already.
         """
         if self.final or self._size > MAX_HELD:
             raise Malformed
+        self.wait = wait
         yield
+        self.wait = None
 
     def visible(self) -> Wait[str]:
         """Skip white space and return the next character without consuming it; ``""`` at the end of the output."""
@@ -113,8 +124,10 @@ class Cursor:
                     return hit
             yield from self.more()
 
-    def until(self, markers: Markers, sink: Sink) -> Wait[Hit]:
+    def until(self, markers: Markers, sink: Sink, passes: Passes | None = None) -> Wait[Hit]:
         """Consume up to a marker and the marker too; what comes before it goes to ``sink`` as it arrives.
+
+        ``passes`` is for sinks that put text into a string of the arguments.
 
         Raises:
             Malformed: the output ended without one.
@@ -128,7 +141,9 @@ class Cursor:
             if hit is not None and hit.marker is not None:
                 self.at = hit.end
                 return hit
-            yield from self.more()
+            seen = None if passes is None else passes()
+            wait = None if seen is None else stream.Wait("arguments", markers.heads + seen, quoted=True)
+            yield from self.more(wait)
 
     def unread(self, hit: Hit) -> None:
         """Stand before ``hit`` again, which was consumed last."""

@@ -83,7 +83,7 @@ class GemmaArguments(msgspec.Struct, frozen=True):
             yield from self._items(cursor, sink, depth + 1)
         elif (yield from cursor.match(markers(self.quote))) is not None:
             sink('"')
-            yield from cursor.until(markers(self.quote), lambda text: sink(json_text.escape(text)))
+            yield from cursor.until(markers(self.quote), lambda text: sink(json_text.escape(text)), tuple)
             sink('"')
         elif char == '"':
             yield from json_text.value(cursor, sink)

@@ -9,6 +9,8 @@ and Python's ``True``, ``False``, ``None``.
 import json
 import re
 
+from smg._native.json_scan import JsonScan
+from smg.core import stream
 from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
 
 MAX_DEPTH = 128
@@ -150,87 +152,66 @@ def word(cursor: Cursor) -> Wait[str]:
     return unescape("".join(parts))
 
 
-class _Nesting:
-    """Where in a value the text is: the closers that are due, and what may come next.
-
-    ``next`` is ``value``, ``first`` (key or value, or the closer), ``again`` (the same after a comma), ``colon`` or
-    ``comma`` (or the closer).
-    """
-
-    __slots__ = ("closers", "next")
-
-    def __init__(self) -> None:
-        self.closers: list[str] = []
-        self.next = "value"
-
-    def wants_key(self) -> bool:
-        return self.next in ("first", "again") and self.closers[-1] == "}"
-
-    def open(self, closer: str) -> None:
-        if len(self.closers) == MAX_DEPTH:
-            raise Malformed
-        self.closers.append(closer)
-        self.next = "first"
-
-    def take(self, char: str) -> None:
-        """A structural character. Raises Malformed where it has no place."""
-        if char in "{[" and self.next in ("value", "first", "again") and not self.wants_key():
-            self.open("}" if char == "{" else "]")
-        elif char in "}]" and self.next in ("first", "again", "comma") and self.closers and self.closers[-1] == char:
-            self.closers.pop()
-            self.next = "comma"
-        elif char == "," and self.next == "comma":
-            self.next = "again"
-        elif char == ":" and self.next == "colon":
-            self.next = "value"
-        else:
-            raise Malformed
-
-    def take_scalar(self, quoted: bool) -> None:
-        """A string (``quoted``) or another scalar. Raises Malformed where it has no place."""
-        if self.next in ("colon", "comma") or (self.wants_key() and not quoted):
-            raise Malformed
-        self.next = "colon" if self.wants_key() else "comma"
-
-
 def value(cursor: Cursor, sink: Sink) -> Wait[None]:
-    """Read one value and pass its text on.
+    """Read one value and pass its text on. While it holds nothing, text that the scanner takes may go past it.
 
     Raises:
         Malformed: it is no JSON, nested too deeply, or the output ended inside it. The cursor stands before what could
             not be read.
     """
-    nesting = _Nesting()
+    scan = JsonScan()
     held: list[str] = []  # a comma, and white space after it, until it is clear that no closer follows
-    while True:
-        found = _SPACE.match(cursor.text, cursor.at)
-        if found is not None:
-            (held.append if held else sink)(found[0])
-            cursor.at = found.end()
+    while not scan.over:
+        if not held:
+            end = scan.run(cursor.text, cursor.at)
+            if end > cursor.at:
+                sink(cursor.text[cursor.at : end])
+                cursor.at = end
         if cursor.at == len(cursor.text):
-            yield from cursor.more()
-            continue
-        char = cursor.text[cursor.at]
-        if char in "{}[],:":
-            nesting.take(char)
-            if char == ",":
-                held.append(char)
-                cursor.at += 1
-                continue
+            yield from cursor.more(None if held or sink is ignore else stream.Wait("arguments", json=scan))
+        elif scan.in_string:
+            yield from _in_string(cursor, scan, sink)
+        else:
+            yield from _unit(cursor, scan, sink, held)
+
+
+def _in_string(cursor: Cursor, scan: JsonScan, sink: Sink) -> Wait[None]:
+    """What the scanner leaves inside a string."""
+    char = cursor.text[cursor.at]
+    if char == "\\":
+        yield from _escape(cursor, sink)
+        return
+    if char == '"':
+        scan.close_string()
+    sink(char if char == '"' else escape(char))
+    cursor.at += 1
+
+
+def _unit(cursor: Cursor, scan: JsonScan, sink: Sink, held: list[str]) -> Wait[None]:
+    """What the scanner leaves outside of strings."""
+    found = _SPACE.match(cursor.text, cursor.at)
+    char = cursor.text[cursor.at]
+    if found is not None:
+        (held.append if held else sink)(found[0])
+        cursor.at = found.end()
+    elif char in "{}[],:":
+        if not scan.take(char):
+            raise Malformed
+        if char == ",":
+            held.append(char)
+        else:
             _release(held, sink, from_=1 if char in "}]" else 0)
+            sink(char)
+        cursor.at += 1
+    else:
+        if not scan.scalar(quoted=char == '"'):
+            raise Malformed
+        _release(held, sink)
+        if char == '"':
             sink(char)
             cursor.at += 1
         else:
-            nesting.take_scalar(char == '"')
-            _release(held, sink)
-            if char == '"':
-                sink(char)
-                yield from string(cursor, sink)
-                sink(char)
-            else:
-                sink((yield from scalar(cursor)))
-        if not nesting.closers:
-            return
+            sink((yield from scalar(cursor)))
 
 
 def _release(held: list[str], sink: Sink, from_: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 
+from smg.core import stream
 from smg.parsing.base import Content, Parser, ParserFactory, Piece, Start
 from smg.parsing.engine.calls import Calls
 from smg.parsing.engine.cursor import Cursor, Malformed, Wait
@@ -36,6 +37,7 @@ class Machine:
         self._inside = False
         self._owed: tuple[str, ...] = ()  # closers of the last call, which had none so far
         self._leading = True
+        self._between = False  # no call is being read
         self._legal = self._legal_now()
         self._run: Wait[None] | None = self._content()
 
@@ -46,6 +48,20 @@ class Machine:
         self._resume(self._run)
         return self._calls.take()
 
+    def wait(self) -> stream.Wait | None:
+        cursor, calls = self._cursor, self._calls
+        if self._run is None:
+            return stream.Wait("text")
+        if not cursor.idle:
+            return None
+        if self._between:
+            return stream.Wait("text", self._legal.heads) if calls.passes_text else None
+        if cursor.wait is None or not calls.passes_arguments:
+            return None
+        if cursor.wait.json is not None:
+            cursor.wait.json.lend(calls.room)
+        return cursor.wait
+
     def finish(self, cut: bool = False) -> list[Piece]:
         self._cursor.final = True
         self._cursor.cut = cut
@@ -55,6 +71,9 @@ class Machine:
         return self._calls.take()
 
     def _resume(self, run: Wait[None]) -> None:
+        wait = self._cursor.wait
+        if wait is not None and wait.json is not None:
+            self._calls.passed(wait.json.followed())
         try:
             next(run)
         except StopIteration:
@@ -85,7 +104,9 @@ class Machine:
             elif cursor.final:
                 return
             else:
+                self._between = True
                 yield
+                self._between = False
 
     def _legal_now(self) -> Markers:
         grammar = self._grammar

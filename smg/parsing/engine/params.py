@@ -166,7 +166,7 @@ class Params(msgspec.Struct, frozen=True):
             yield from cursor.match(markers(*LINE_ENDS))
         if said if said is not None else kinds.plain_string or (self.verbatim and not kinds.names):
             sink('"')
-            yield from self._text(cursor, lambda text: sink(json_text.escape(text)))
+            yield from self._text(cursor, lambda text: sink(json_text.escape(text)), quoted=True)
             sink('"')
             return
         held = _Held()
@@ -178,8 +178,8 @@ class Params(msgspec.Struct, frozen=True):
         text = held.text()
         sink(values.json_or_text(text) if said is False else values.coerce(text, kinds))
 
-    def _text(self, cursor: Cursor, sink: Sink) -> Wait[None]:
-        """Pass on a value's text, as this format means it, and consume its closer."""
+    def _text(self, cursor: Cursor, sink: Sink, quoted: bool = False) -> Wait[None]:
+        """Pass on a value's text, as this format means it, and consume its closer. ``quoted``: into a string."""
         out = _Unescaped(sink) if self.entities else None
         blank = _Blank(out or sink) if self.trim else None
         into = blank or out or sink
@@ -187,8 +187,14 @@ class Params(msgspec.Struct, frozen=True):
         if self.trim:
             ends = (*ends, *(line + end for line in LINE_ENDS for end in ends))
         legal = markers(*ends, *self.drop)
+
+        def passes() -> tuple[str, ...] | None:
+            if not quoted or (blank is not None and blank.holds) or (out is not None and out.holds):
+                return None
+            return () if out is None else ("&",)
+
         try:
-            while (hit := (yield from cursor.until(legal, into))).marker in self.drop:
+            while (hit := (yield from cursor.until(legal, into, passes))).marker in self.drop:
                 pass
         finally:
             if out is not None:
@@ -199,7 +205,7 @@ class Params(msgspec.Struct, frozen=True):
 
     def _cdata(self, cursor: Cursor, sink: Sink) -> Wait[None]:
         sink('"')
-        yield from cursor.until(markers(CDATA_END), lambda text: sink(json_text.escape(text)))
+        yield from cursor.until(markers(CDATA_END), lambda text: sink(json_text.escape(text)), tuple)
         sink('"')
         yield from cursor.visible()
         yield from cursor.match(markers(*self.close))
@@ -240,6 +246,11 @@ class _Blank:
         self._sink = sink
         self._held: list[str] | None = []
 
+    @property
+    def holds(self) -> bool:
+        """Whether nothing visible has come yet."""
+        return self._held is not None
+
     def __call__(self, text: str) -> None:
         if self._held is not None:
             self._held.append(text)
@@ -255,6 +266,11 @@ class _Unescaped:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._held = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the beginning of an entity waits."""
+        return self._held != ""
 
     def __call__(self, text: str) -> None:
         text = self._held + text

@@ -1,5 +1,6 @@
 """Reasoning that stays in the text: only the opener, which the prompt has taken, is put back (spec parsers 10)."""
 
+from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Start
 from smg.parsing.reasoning.delimiters import OPENER
 
@@ -17,6 +18,9 @@ class Append:
             return [Content(text)]
         self._due = False
         return [Content(OPENER), Content(text)]
+
+    def wait(self) -> Wait | None:
+        return None if self._due else Wait("text")
 
     def finish(self, cut: bool = False) -> list[Piece]:
         return []

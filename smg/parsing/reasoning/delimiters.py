@@ -10,8 +10,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from smg.core.stream import Wait
 from smg.parsing.base import Content, ParserFactory, Piece, Reasoning, Start
-from smg.parsing.markers import markers
+from smg.parsing.markers import Markers, markers
 
 # Does a call begin after a tool marker, which ends at the given place of the text? None: more text is needed to tell.
 Head: TypeAlias = Callable[[str, int], bool | None]
@@ -94,6 +95,11 @@ class DelimiterParser:
     def feed(self, text: str) -> list[Piece]:
         return self._read(text, final=False)
 
+    def wait(self) -> Wait | None:
+        if self._fresh or self._at < len(self._buffer):
+            return None
+        return Wait("reasoning" if self._inside else "text", self._legal().heads)
+
     def finish(self, cut: bool = False) -> list[Piece]:
         return self._read("", final=True)
 
@@ -127,8 +133,7 @@ class DelimiterParser:
 
     def _step(self, pieces: list[Piece], final: bool) -> bool:
         """Take text up to and including the next marker. False: all that can be told for now has been taken."""
-        legal = self._legal_inside if self._inside else self._legal_after if self._was_inside else self._legal_outside
-        hit = legal.find(self._buffer, self._at, final)
+        hit = self._legal().find(self._buffer, self._at, final)
         self._emit(pieces, len(self._buffer) if hit is None else hit.start)
         if hit is None or hit.marker is None:
             return False
@@ -140,6 +145,11 @@ class DelimiterParser:
         elif hit.marker in self._closers:
             self._inside = False
         return True
+
+    def _legal(self) -> Markers:
+        if self._inside:
+            return self._legal_inside
+        return self._legal_after if self._was_inside else self._legal_outside
 
     def _tool_marker(self, pieces: list[Piece], end: int, final: bool) -> bool:
         """The marker of a call inside reasoning: the call itself stays in the text, for the tool parser."""

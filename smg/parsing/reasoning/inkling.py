@@ -1,5 +1,6 @@
 """Inkling's typed blocks: each says by a token what it is, and ends with one (spec parsers 5.2)."""
 
+from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Reasoning, Start
 from smg.parsing.markers import markers
 
@@ -23,6 +24,11 @@ class Inkling:
 
     def feed(self, text: str) -> list[Piece]:
         return self._read(text, final=False)
+
+    def wait(self) -> Wait | None:
+        if self._buffer or self._block in (HEADER, *HIDDEN):
+            return None
+        return Wait("reasoning" if self._block == THINKING else "text", self._legal.heads)
 
     def finish(self, cut: bool = False) -> list[Piece]:
         return self._read("", final=True)

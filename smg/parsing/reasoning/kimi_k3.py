@@ -1,5 +1,6 @@
 """Kimi K3's channels: thinking, response and tools are elements of one message (spec parsers 5.3)."""
 
+from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Reasoning, Start
 from smg.parsing.markers import GAP, markers
 
@@ -44,6 +45,13 @@ class KimiK3:
 
     def feed(self, text: str) -> list[Piece]:
         return self._read(text, final=False)
+
+    def wait(self) -> Wait | None:
+        if self._buffer:
+            return None
+        if self._inside:
+            return Wait("reasoning", self._inside_legal.heads)
+        return Wait("text", self._outside_legal.heads)
 
     def finish(self, cut: bool = False) -> list[Piece]:
         return self._read("", final=True)
