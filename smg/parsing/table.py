@@ -85,6 +85,7 @@ TOOLS: tuple[Format, ...] = (
         ("mistral-", "mixtral-", "ministral", "magistral", "devstral"),
         ("mistral_v13",),
         call_ids.mistral,
+        recall=call_ids.recall_mistral,
     ),
     Format(
         "qwen",
@@ -141,7 +142,14 @@ TOOLS: tuple[Format, ...] = (
     Format("hy_v3", machine(xml_forms.HY_V3), (), ("hy_v4", "hy4")),
     Format("step3", machine(xml_forms.STEP3), ("step3", "step-3")),
     Format("sarashina", machine(json_forms.SARASHINA), ("sarashina",)),
-    Format("kimik2", machine(named_forms.KIMI_K2), ("kimi-k2",), ("kimi_k2",), call_ids.kimi),
+    Format(
+        "kimik2",
+        machine(named_forms.KIMI_K2),
+        ("kimi-k2",),
+        ("kimi_k2",),
+        call_ids.kimi,
+        recall=call_ids.recall_kimi,
+    ),
     Format("kimi_k3", machine(xml_forms.KIMI_K3), ("kimi-k3", "kimi_k3"), (), call_ids.kimi_k3),
     Format("inkling", machine(json_forms.INKLING), ("inkling",)),
     Format("minimax_m2", machine(xml_forms.MINIMAX_M2), ("minimax",), ("minimax",)),

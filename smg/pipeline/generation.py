@@ -29,7 +29,7 @@ from smg.pipeline.loading import loaded
 from smg.pipeline.media import WithMedia
 from smg.pipeline.plan import Plan
 from smg.pipeline.prompt import PromptReport
-from smg.pipeline.reading import read
+from smg.pipeline.reading import formats, own_ids, read
 from smg.pipeline.resume import left, may_follow, may_resume, rest, rest_query
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
@@ -147,6 +147,7 @@ class Generation:
         must_generate(model)
         text = await self._interrupt.run(loaded(self._services.texts, model))
         decoder = text.decoder
+        request = own_ids(formats(self._services, model, text), request)
         if request.suffix is not None and request.prompt_text is not None:
             request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
         media: WithMedia | None = None
