@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from smg.constraints import formats
+from smg.constraints import custom, formats
 from smg.constraints.elements import Elements
 from smg.constraints.formats import Piece
 from smg.constraints.walk import Schema
+from smg.core.request import INPUT, ToolGrammar
 
 # Names that need no escape in any format.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,256}")
@@ -46,20 +47,31 @@ class Shape(msgspec.Struct, frozen=True):
         """Whether calls of these tools can be written without escapes."""
         return all(_PLAIN.fullmatch(name) for name in names)
 
-    def piece(self, tools: Mapping[str, Schema], *, forced: bool, once: bool) -> Piece:
-        """An output with calls of ``tools`` (name to schema of the arguments).
+    def piece(
+        self,
+        tools: Mapping[str, Schema],
+        *,
+        forced: bool,
+        once: bool,
+        inputs: Mapping[str, ToolGrammar] = {},
+    ) -> Piece:
+        """An output with calls of ``tools`` (name to schema of the arguments, whatever ``inputs`` has no grammar for).
 
         ``forced``: it begins with a call; otherwise text may come, and no call need. ``once``: at most one call.
         """
-        tags = [self._call(name, schema) for name, schema in tools.items()]
+        tags = [self._call(name, schema, inputs.get(name)) for name, schema in tools.items()]
         if self.open:
             whole = formats.tag(self.open, formats.separated(tags, self.separator, once=once), self.close)
             return formats.triggered([self.trigger or self.open], [whole], forced=forced, once=True)
         trigger = self.trigger or self.begin.partition("NAME")[0]
         return formats.triggered([trigger], tags, forced=forced, once=once)
 
-    def _call(self, name: str, schema: Schema) -> Piece:
-        arguments = formats.json_schema(schema) if self.elements is None else self.elements.piece(schema)
+    def _call(self, name: str, schema: Schema, grammar: ToolGrammar | None) -> Piece:
+        arguments: Piece | None
+        if self.elements is not None:
+            arguments = self.elements.piece(schema) if grammar is None else self.elements.text(INPUT, grammar)
+        else:
+            arguments = formats.json_schema(schema) if grammar is None else custom.json_object(grammar)
         end = self.end
         if arguments is None:
             arguments, end = formats.const(end), ""

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from smg.constraints import formats
+from smg.constraints import custom, formats
 from smg.constraints.formats import Piece
 from smg.constraints.walk import Schema, resolve, subschemas
+from smg.core.request import ToolGrammar
 
 _INTEGER = r"-?(0|[1-9][0-9]{0,17})"
 _NUMBER = r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,3})?"
@@ -45,6 +46,11 @@ class Elements(msgspec.Struct, frozen=True):
             element = self._element(key, value, schema)
             pieces.append(element if key in needed else formats.optional(element))
         return formats.sequence(*pieces)
+
+    def text(self, key: str, grammar: ToolGrammar) -> Piece:
+        """The one argument ``key``, a text of ``grammar``."""
+        before = self.before.replace("KEY", key).replace("TEXT", "true").replace("TYPE", "string")
+        return formats.tag(before, custom.text(grammar), self.after)
 
     def _element(self, key: str, value: Any, root: Schema) -> Piece:
         kind, content = _value(value, root)

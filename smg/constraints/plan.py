@@ -15,7 +15,7 @@ from smg.constraints.lead import Lead, lead
 from smg.constraints.verify import Rules, rules
 from smg.constraints.walk import Schema
 from smg.core.errors import GatewayError
-from smg.core.request import Constraint, GenerationRequest, Tool
+from smg.core.request import INPUT, Constraint, GenerationRequest, Tool, ToolGrammar
 from smg.parsing.base import ParserFactory, Start
 from smg.parsing.choose import Parsers
 from smg.parsing.forced import Forced
@@ -92,7 +92,8 @@ def _forced(
     once = not request.tool_choice.parallel
     found = _shape(tools, parsers, able, has)
     if found is not None:
-        return formats.constraint(found.piece(arguments, forced=True, once=once or named is not None)), parser
+        piece = found.piece(arguments, forced=True, once=once or named is not None, inputs=_inputs(tools))
+        return formats.constraint(piece), parser
     if not able.schemas:
         raise GatewayError(
             "unsupported_parameter", "no engine of this model can be made to call a tool", param="tool_choice"
@@ -110,10 +111,13 @@ def _free(
     once = not request.tool_choice.parallel
     found = _shape(tools, parsers, able, has)
     if wish is None:
-        if found is None or not any(tool.strict for tool in tools):
+        if found is None or not any(tool.strict or tool.grammar for tool in tools):
             return None
-        arguments = {tool.name: _arguments(request, tool) if tool.strict else _ANYTHING for tool in tools}
-        return formats.constraint(found.piece(arguments, forced=False, once=once))
+        arguments = {
+            tool.name: _arguments(request, tool) if tool.strict or tool.kind == "custom" else _ANYTHING
+            for tool in tools
+        }
+        return formats.constraint(found.piece(arguments, forced=False, once=once, inputs=_inputs(tools)))
     if parsers.tools.factory is None:
         # Nothing that this model writes is read as a call.
         return wish
@@ -121,11 +125,10 @@ def _free(
     if found is None or text is None:
         return None
     arguments = {tool.name: _arguments(request, tool) for tool in tools}
-    return formats.constraint(formats.either(text, found.piece(arguments, forced=True, once=once)))
+    calls = found.piece(arguments, forced=True, once=once, inputs=_inputs(tools))
+    return formats.constraint(formats.either(text, calls))
 
 
-# What a custom tool is given, whose input has no schema.
-_INPUT: Schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 _ANYTHING: Schema = {"type": "object"}
 
 
@@ -149,9 +152,14 @@ def _rules(wish: Constraint | None, mode: str, tools: Sequence[Tool], *, enforce
     bound = {
         tool.name: msgspec.json.encode(tool.parameters or {}).decode()
         for tool in tools
-        if tool.strict or mode == "required"
+        if tool.kind != "custom" and (tool.strict or mode == "required")
     }
     return Rules(text, bound, enforced) if text or bound else Rules()
+
+
+def _inputs(tools: Sequence[Tool]) -> dict[str, ToolGrammar]:
+    """The grammars of custom tools."""
+    return {tool.name: tool.grammar for tool in tools if tool.grammar is not None}
 
 
 def _shape(tools: Sequence[Tool], parsers: Parsers, able: Abilities, has: Has) -> Shape | None:
@@ -165,12 +173,20 @@ def _arguments(request: GenerationRequest, tool: Tool) -> Schema:
     Raises:
         GatewayError: it is no schema, or one that never ends (case SO-01).
     """
-    given = (tool.parameters or {}) if tool.kind != "custom" else _INPUT
+    given = _input(tool) if tool.kind == "custom" else tool.schema
     schemas.check(given, _path(request, tool))
     closed = schemas.strict({"type": "object", **given})
     if closed.get("properties", {}) == {} and not given.get("patternProperties"):
         closed.setdefault("additionalProperties", False)
     return closed
+
+
+def _input(tool: Tool) -> Schema:
+    """A custom tool's arguments as a schema. What only a grammar could say is not in it."""
+    text: Schema = {"type": "string"}
+    if tool.grammar is not None and tool.grammar.syntax == "regex":
+        text["pattern"] = f"^(?:{tool.grammar.definition})$"
+    return {**tool.schema, "properties": {INPUT: text}}
 
 
 def _path(request: GenerationRequest, tool: Tool) -> str:

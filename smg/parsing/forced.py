@@ -91,7 +91,7 @@ class ForcedParser:
 
     def _is_call(self, key: str) -> bool:
         """Whether an object that begins with ``key`` is a call rather than arguments."""
-        properties = (self._named.parameters or {}).get("properties") if self._named is not None else None
+        properties = self._named.schema.get("properties") if self._named is not None else None
         own = isinstance(properties, dict) and key in properties
         return not own and key in ("type", "id", *NAMES, *ARGUMENTS)
 

@@ -51,7 +51,7 @@ class Kinds:
 def kinds_of(tool: Tool | None, key: str) -> Kinds:
     """The types of argument ``key`` of ``tool``."""
     kinds = Kinds()
-    schema = (tool.parameters if tool is not None else None) or {}
+    schema = tool.schema if tool is not None else {}
     properties = schema.get("properties")
     own = properties.get(key) if isinstance(properties, Mapping) else None
     if own is None:
