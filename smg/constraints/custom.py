@@ -38,11 +38,14 @@ def text(grammar: ToolGrammar) -> Piece:
     return formats.grammar(_ebnf(grammar, False))
 
 
+def json_string(grammar: ToolGrammar) -> Piece:
+    """An input as it stands between the quotes of a JSON string."""
+    return formats.grammar(_ebnf(grammar, True))
+
+
 def json_object(grammar: ToolGrammar) -> Piece:
     """An input as the arguments of a call in JSON."""
-    return formats.sequence(
-        formats.const(f'{{"{INPUT}": "'), formats.grammar(_ebnf(grammar, True)), formats.const('"}')
-    )
+    return formats.sequence(formats.const(f'{{"{INPUT}": "'), json_string(grammar), formats.const('"}'))
 
 
 @lru_cache(maxsize=64)
