@@ -188,7 +188,7 @@ class Generation:
     def _open(self, plan: Plan) -> None:
         """Open the rows and parsers of all choices."""
         request, prepared = self._request, plan.prepared
-        self._watch = watch(self._services, plan.reading, self._facts)
+        self._watch = watch(self._services, self._ctx, plan.reading, self._facts)
         watched = self._watch is not None
         silent = request.limits.max_tokens == 0
         for index in range(self._first, self._first + request.n):
