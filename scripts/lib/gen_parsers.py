@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from smg.constraints.calls import shape
 from tests.parsing.report import Figures, figures
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parsers.md"
@@ -42,13 +43,24 @@ tools, but whatever it writes stays text.
 COLUMNS = (
     "| name | other names | model names | cases | splits tried | differences |\n| --- | --- | --- | --- | --- | --- |\n"
 )
+TOOL_COLUMNS = (
+    "| name | other names | model names | forced calls | cases | splits tried | differences |\n"
+    "| --- | --- | --- | --- | --- | --- | --- |\n"
+)
 
 
-def line(one: Figures) -> str:
-    """A format's row of the page."""
+def line(one: Figures, more: str = "") -> str:
+    """A format's row of the page; ``more`` comes before the figures."""
     names = ", ".join(f"`{name}`" for name in one.row.aliases)
     models = ", ".join(f"`{pattern}`" for pattern in one.row.patterns)
-    return f"| `{one.row.name}` | {names} | {models} | {one.cases} | {one.splits} | {one.differences} |\n"
+    return f"| `{one.row.name}` | {names} | {models} |{more} {one.cases} | {one.splits} | {one.differences} |\n"
+
+
+def tool_line(one: Figures) -> str:
+    """A tool format's row: also in what form a forced call comes."""
+    found = shape(one.row.name, lambda token: False)
+    form = "JSON" if found is None else "own form" if found.free else "own form, only forced"
+    return line(one, f" {form} |")
 
 
 def page(run: bool = True) -> str:
@@ -58,9 +70,13 @@ def page(run: bool = True) -> str:
         f"{INTRODUCTION}\n## Tests\n\n"
         "Each format's cases are texts as its models write them, cut in every way that matters (`tests/splits.py`). A\n"
         "difference would be a message that depends on how its text was cut. This page is generated\n"
-        "(`scripts/gen-parsers`).\n"
+        "(`scripts/gen-parsers`); `scripts/test --full` does it again.\n\n"
+        "*Forced calls* tells what an engine with structural tags is held to under `tool_choice` `required` or a\n"
+        "named tool: the format's own form, or plain JSON. *Only forced*: what has no marker cannot be told from free\n"
+        "text, so strict tools bind nothing under `auto`. `gpt_oss` (Harmony), whose calls its reasoning parser\n"
+        "reads, has its own form too.\n"
         f"\n### Reasoning\n\n{COLUMNS}{''.join(map(line, reasoning))}"
-        f"\n### Tool calls\n\n{COLUMNS}{''.join(map(line, tools))}"
+        f"\n### Tool calls\n\n{TOOL_COLUMNS}{''.join(map(tool_line, tools))}"
     )
 
 

@@ -122,13 +122,23 @@ def or_forward(name: str, handler: Handler) -> Handler:
 
 
 async def send_whole(request: Request, answer: RawResponse, relay: Relay, more: Mapping[str, str]) -> None:
-    """Send an answer that is no event stream; one that breaks off ends the connection, so that it can't look whole."""
+    """Send an answer that is no event stream; one that breaks off ends the connection, so that it can't look whole.
+
+    Raises:
+        GatewayError: it broke off before anything was sent.
+        ConnectionError: it did so later, or the client has gone.
+    """
     headers = Header(answer.headers)
     headers.update(more)
+    # A body that was held until it was whole may have another length than the engine's.
+    data = await relay.read()
+    if relay.over and _LENGTH in headers:
+        headers[_LENGTH] = str(len(data))
     try:
         response = await request.respond(status=answer.status, headers=headers, content_type=None)
-        while data := await relay.read():
+        while data:
             await response.send(data)
+            data = await relay.read()
         await response.send(b"", end_stream=True)
     except RequestCancelled:
         raise ConnectionResetError("the client has closed the connection") from None

@@ -14,13 +14,17 @@ from smg.api.stream import Stream, transport, worker_header
 from smg.core import clock
 from smg.core.background import background
 from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
 from smg.pipeline.accumulator import Accumulator
+from smg.pipeline.debug import shown
 from smg.pipeline.fanout import Generating, generate
 from smg.pipeline.services import Services
 
 # Bodies above this many bytes are decoded in a thread, so that other streams do not wait for it.
 LARGE_BODY = 1 << 20
+# With it a client asks to be shown what was made of its request.
+DEBUG_HEADER = "x-smg-debug"
 
 
 def generation_handler(dialect: Dialect) -> Handler:
@@ -63,6 +67,7 @@ async def _handle(
 ) -> HTTPResponse | None:
     # Sanic stops reading while a large body waits in its buffer; unless it reads on, a disconnect goes unnoticed.
     transport(request).resume_reading()
+    look_into(request, ctx, services)
     kind, call = await route(dialect.name, request, ctx, services)
     if call is not None:
         return await forward(dialect, request, params, ctx, services, call)
@@ -87,6 +92,19 @@ async def _handle(
         await generation.aclose(reason)
 
 
+def look_into(request: Request, ctx: RequestContext, services: Services) -> None:
+    """Have the request's generations recorded for the client, if it asks for that.
+
+    Raises:
+        GatewayError: ``permission_denied`` (403): it may not.
+    """
+    if request.headers.get(DEBUG_HEADER, "").lower() not in ("1", "true"):
+        return
+    if not ctx.principal.admin and not services.settings.telemetry.debug_header:
+        raise GatewayError("permission_denied", f"{DEBUG_HEADER} needs an admin key, or --debug-header.")
+    ctx.debug = []
+
+
 async def _decode(
     dialect: Dialect, request: Request, params: Mapping[str, str], ctx: RequestContext
 ) -> GenerationRequest:
@@ -105,4 +123,7 @@ async def _buffered(
     async for events in generation:
         accumulator.feed(events)
     body = msgspec.json.encode(dialect.answer(ctx, meta, accumulator.finish()))
+    if ctx.debug is not None and body.startswith(b"{"):
+        await generation.aclose()
+        body = body[:-1] + b',"smg_debug":' + await shown(ctx) + b"}"
     return HTTPResponse(body, headers={**worker_header(services, ctx), **dialect.headers(ctx)}, content_type=JSON)

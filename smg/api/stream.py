@@ -18,6 +18,7 @@ from smg.core.errors import GatewayError
 from smg.core.events import Event, Failure
 from smg.core.request import GenerationRequest
 from smg.core.stream import NoDecoder
+from smg.pipeline.debug import shown
 from smg.pipeline.fanout import Generating
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.services import Services
@@ -92,9 +93,17 @@ class Stream:
             whole = self._write(encoder, events)
             if not self._generation.done:
                 await self._deliver()
-            elif whole:
-                # Goes out together with the last batch.
+                continue
+            # Goes out together with the last batch.
+            await self._show()
+            if whole:
                 self._sink.write(encoder.closing())
+
+    async def _show(self) -> None:
+        """Put what was made of the request into a comment, for who asked to see it."""
+        if self._ctx.debug is not None:
+            await self._generation.aclose()
+            self._sink.write(b": smg-debug " + await shown(self._ctx) + b"\n\n")
 
     def _write(self, encoder: StreamEncoder, events: list[Event]) -> bool:
         """Encode one batch; False when it ends in a Failure."""

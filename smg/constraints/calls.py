@@ -10,10 +10,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from smg.constraints import formats
+from smg.constraints import custom, formats
 from smg.constraints.elements import Elements
 from smg.constraints.formats import Piece
+from smg.constraints.inline import Inline
 from smg.constraints.walk import Schema
+from smg.core.request import INPUT, ToolGrammar
 
 # Names that need no escape in any format.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,256}")
@@ -29,7 +31,8 @@ class Shape(msgspec.Struct, frozen=True):
     ``begin`` and ``end`` stand around the arguments; ``id`` is the pattern of an id behind ``begin``, and ``head`` what
     stands between it and the arguments. ``open`` and ``close`` stand around all calls, ``separator`` between them.
     ``trigger`` is what free text must not contain without a call's following; empty: ``open``, or else what all
-    ``begin`` have in common before the name.
+    ``begin`` have in common before the name. ``free`` False: calls can't be told from free text, so they come only
+    where they must. ``prefilled``: the prompt may end with ``open``.
     """
 
     begin: str
@@ -40,26 +43,48 @@ class Shape(msgspec.Struct, frozen=True):
     close: str = ""
     separator: str = ""
     trigger: str = ""
-    elements: Elements | None = None
+    elements: Elements | Inline | None = None
+    free: bool = True
+    prefilled: bool = False
+
+    def behind(self, prompt_tail: str) -> "Shape":
+        """The shape of an output behind a prompt that ends with ``prompt_tail``."""
+        if self.prefilled and prompt_tail.rstrip().endswith(self.open):
+            return msgspec.structs.replace(self, open="")
+        return self
 
     def fits(self, names: Sequence[str]) -> bool:
         """Whether calls of these tools can be written without escapes."""
         return all(_PLAIN.fullmatch(name) for name in names)
 
-    def piece(self, tools: Mapping[str, Schema], *, forced: bool, once: bool) -> Piece:
-        """An output with calls of ``tools`` (name to schema of the arguments).
+    def piece(
+        self,
+        tools: Mapping[str, Schema],
+        *,
+        forced: bool,
+        once: bool,
+        inputs: Mapping[str, ToolGrammar] = {},
+    ) -> Piece:
+        """An output with calls of ``tools`` (name to schema of the arguments, whatever ``inputs`` has no grammar for).
 
         ``forced``: it begins with a call; otherwise text may come, and no call need. ``once``: at most one call.
         """
-        tags = [self._call(name, schema) for name, schema in tools.items()]
+        tags = [self._call(name, schema, inputs.get(name)) for name, schema in tools.items()]
+        if self.prefilled:
+            calls = formats.separated(tags, self.separator, once=once)
+            return formats.sequence(formats.const(self.open), calls) if self.open else calls
         if self.open:
             whole = formats.tag(self.open, formats.separated(tags, self.separator, once=once), self.close)
             return formats.triggered([self.trigger or self.open], [whole], forced=forced, once=True)
         trigger = self.trigger or self.begin.partition("NAME")[0]
         return formats.triggered([trigger], tags, forced=forced, once=once)
 
-    def _call(self, name: str, schema: Schema) -> Piece:
-        arguments = formats.json_schema(schema) if self.elements is None else self.elements.piece(schema)
+    def _call(self, name: str, schema: Schema, grammar: ToolGrammar | None) -> Piece:
+        arguments: Piece | None
+        if self.elements is not None:
+            arguments = self.elements.piece(schema) if grammar is None else self.elements.text(INPUT, grammar)
+        else:
+            arguments = formats.json_schema(schema) if grammar is None else custom.json_object(grammar)
         end = self.end
         if arguments is None:
             arguments, end = formats.const(end), ""
@@ -120,6 +145,20 @@ _MISTRAL_LIST = _array("[TOOL_CALLS] [", "]")
 _MISTRAL_NAMED = Shape("[TOOL_CALLS]NAME[ARGS]", "", trigger="[TOOL_CALLS]")
 _MISTRAL_IDS = Shape("[TOOL_CALLS]NAME[CALL_ID]", "", id="[0-9A-Za-z]{9}", head="[ARGS]", trigger="[TOOL_CALLS]")
 _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+
+_PLAMO = "<|plamo:{}_tool_{}:plamo|>"
+_M3 = "]<]minimax[>["
+
+
+def _python(open_: str, close: str, separator: str, *, free: bool = True) -> Shape:
+    """Calls in Python's notation."""
+    arguments = Inline("KEY=", ", ", words=True)
+    return Shape("NAME(", ")", open=open_, close=close, separator=separator, elements=arguments, free=free)
+
+
+def _gemma(begin: str, end: str, quote: str) -> Shape:
+    return Shape(f"{begin}call:NAME{{", f"}}{end}", trigger=begin, elements=Inline("KEY:", ",", quote))
+
 
 _SHAPES: Mapping[str, Shape] = {
     "qwen": _objects("<tool_call>\n", "\n</tool_call>"),
@@ -218,6 +257,52 @@ _SHAPES: Mapping[str, Shape] = {
         close="</tool_calls>",
         separator="\n",
         elements=Elements("<arg_key>KEY</arg_key><arg_value>", "</arg_value>"),
+    ),
+    "minimax_m3": Shape(
+        f'{_M3}<invoke name="NAME">',
+        f"{_M3}</invoke>",
+        open=f"{_M3}<tool_call>\n",
+        close=f"\n{_M3}</tool_call>",
+        separator="\n",
+        trigger=f"{_M3}<tool_call>",
+        elements=Elements(f"{_M3}<KEY>", f"{_M3}</KEY>", "item"),
+    ),
+    "k2_horizon": Shape(
+        "<ifm|tool_call>NAME\n",
+        "</ifm|tool_call>",
+        open="<ifm|tool_calls>\n",
+        close="\n</ifm|tool_calls>",
+        separator="\n",
+        trigger="<ifm|tool_calls>",
+        elements=Elements("<ifm|arg_key>KEY</ifm|arg_key>\n<ifm|arg_value>", "</ifm|arg_value>\n"),
+    ),
+    "plamo3": Shape(
+        f"{_PLAMO.format('begin', 'request')}{_PLAMO.format('begin', 'name')}NAME{_PLAMO.format('end', 'name')}"
+        f"{_PLAMO.format('begin', 'arguments')}<|plamo:constrain|>json<|plamo:msg|>",
+        _PLAMO.format("end", "arguments") + _PLAMO.format("end", "request"),
+        open=_PLAMO.format("begin", "requests"),
+        close=_PLAMO.format("end", "requests"),
+    ),
+    "pythonic": _python("[", "]", ", ", free=False),
+    "lfm2": _python("<|tool_call_start|>[", "]<|tool_call_end|>", ", "),
+    "olmo3": _python("<function_calls>", "</function_calls>", "\n"),
+    "gemma4": _gemma("<|tool_call>", "<tool_call|>", '<|"|>'),
+    "functiongemma": _gemma("<start_function_call>", "<end_function_call>", "<escape>"),
+    "sarashina": _array("<|tool_calls|>[", "]"),
+    "xlam": msgspec.structs.replace(_array("[", "]"), free=False),
+    "functionary32": Shape("NAME\n", "", open=">>>", separator=">>>", free=False, prefilled=True),
+    # Behind ``<|start|>assistant``, with which a prompt ends and another message begins.
+    "gpt_oss": Shape(
+        "<|channel|>commentary to=functions.NAME<|constrain|>json<|message|>",
+        "<|call|>",
+        trigger="<|channel|>commentary to=",
+    ),
+    "muse_glimmer": Shape(
+        ' to=NAME<|message|><atem:function_calls>\n<atem:invoke name="NAME">\n',
+        "</atem:invoke>\n</atem:function_calls><|eot|>",
+        trigger=" to=",
+        elements=Elements('<atem:parameter name="KEY">', "</atem:parameter>\n"),
+        free=False,
     ),
     "step3": Shape(
         '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="NAME">',

@@ -41,6 +41,10 @@ def optional(piece: Piece) -> Piece:
     return {"type": "optional", "content": piece}
 
 
+def star(piece: Piece) -> Piece:
+    return {"type": "star", "content": piece}
+
+
 def tag(begin: str, content: Piece, end: str) -> Piece:
     """``content`` between two texts; any text as content ends where ``end`` first comes."""
     return {"type": "tag", "begin": begin, "content": content, "end": end}

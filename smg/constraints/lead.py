@@ -6,23 +6,52 @@ from smg.constraints import formats
 from smg.constraints.formats import Piece
 from smg.parsing.base import Start
 from smg.parsing.format import Format
+from smg.parsing.harmony import Harmony
 from smg.parsing.reasoning import kimi_k3
 from smg.parsing.reasoning.delimiters import DelimiterFactory, Delimiters
+from smg.parsing.reasoning.muse import Muse
 
 
 class Lead(msgspec.Struct, frozen=True):
-    """Reasoning up to ``closer``. ``opener`` is empty when the prompt has opened it. ``after`` opens the answer."""
+    """Reasoning up to ``closer``. ``opener`` is empty when the prompt has opened it. ``after`` opens the answer.
+
+    ``optional``: the model may answer at once. ``text`` opens an answer that is no call, whether there is reasoning or
+    not. ``ours``: no engine can be left to wait for the end of this.
+    """
 
     closer: str
     opener: str = ""
     after: str = ""
+    optional: bool = False
+    text: str = ""
+    ours: bool = False
 
     def before(self, answer: Piece) -> Piece:
         """The whole output: reasoning in any words, then ``answer``."""
         pieces = [formats.tag(self.opener, formats.ANY_TEXT, self.closer)]
         if self.after:
             pieces.append(formats.const(self.after))
-        return formats.sequence(*pieces, answer)
+        whole = formats.sequence(*pieces, answer)
+        return formats.either(answer, whole) if self.optional else whole
+
+    def headed(self, text: Piece) -> Piece:
+        """``text`` as an answer that is no call."""
+        return formats.sequence(formats.const(self.text), text) if self.text else text
+
+
+# An answer is a message, for which the prompt has begun a header; reasoning is a message of its own in front of it.
+_MESSAGES: dict[object, Lead] = {
+    Harmony: Lead(
+        "<|end|><|start|>assistant",
+        "<|channel|>analysis<|message|>",
+        optional=True,
+        text="<|channel|>final<|constrain|>json<|message|>",
+        ours=True,
+    ),
+    Muse: Lead(
+        "<|eom|><|start|>assistant", " to=self<|message|>", optional=True, text=" to=user<|message|>", ours=True
+    ),
+}
 
 
 def lead(reasoning: Format, start: Start) -> Lead | None:
@@ -33,6 +62,8 @@ def lead(reasoning: Format, start: Start) -> Lead | None:
     if reasoning.factory is kimi_k3.KimiK3:
         thinks = kimi_k3.KimiK3.starts_inside(start)
         return Lead(kimi_k3.THINK_CLOSER, after=kimi_k3.RESPONSE_OPENER) if thinks else None
+    if reasoning.factory in _MESSAGES and start.prompt_tail.endswith("<|start|>assistant"):
+        return _MESSAGES[reasoning.factory]
     if not isinstance(reasoning.factory, DelimiterFactory):
         return None
     rules = reasoning.factory.rules

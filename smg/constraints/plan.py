@@ -15,7 +15,7 @@ from smg.constraints.lead import Lead, lead
 from smg.constraints.verify import Rules, rules
 from smg.constraints.walk import Schema
 from smg.core.errors import GatewayError
-from smg.core.request import Constraint, GenerationRequest, Tool
+from smg.core.request import INPUT, Constraint, GenerationRequest, Tool, ToolGrammar
 from smg.parsing.base import ParserFactory, Start
 from smg.parsing.choose import Parsers
 from smg.parsing.forced import Forced
@@ -51,16 +51,18 @@ def plan(request: GenerationRequest, parsers: Parsers, start: Start, able: Abili
     thinks = start.thinking is True
     wish, choice = request.constraint, request.tool_choice
     tools = offered(request)
-    answer: Constraint | None = wish
+    first = lead(parsers.reasoning, start) if request.messages else None
+    answer: Constraint | None = wish if first is None or wish is None else _headed(wish, first, able)
     parser: ParserFactory | None = None
-    if tools and choice.mode == "required":
-        answer, parser = _forced(request, tools, parsers, able, has)
-    elif tools:
-        answer = _free(request, tools, parsers, able, has)
+    if tools:
+        form = _shape(tools, parsers, start, able, has)
+        if choice.mode == "required":
+            answer, parser = _forced(request, tools, parsers, able, form)
+        else:
+            answer = _free(request, tools, parsers, form, answer)
     held = _rules(wish, choice.mode, tools, enforced=answer is not None)
     if answer is None:
         return Output(require_reasoning=thinks, ignored="" if wish is None else wish.kind, rules=held)
-    first = lead(parsers.reasoning, start) if request.messages else None
     if first is not None and not request.separate_reasoning:
         # The reasoning stays in the text, so the text is no answer by itself.
         held = Rules()
@@ -75,8 +77,14 @@ def offered(request: GenerationRequest) -> list[Tool]:
     return [tool for tool in request.tools if not choice.names or tool.name in choice.names]
 
 
+def _headed(wish: Constraint, first: Lead, able: Abilities) -> Constraint:
+    """``wish`` with what opens an answer in the model's own format."""
+    text = formats.piece_of(wish) if first.text and able.tags else None
+    return wish if text is None else formats.constraint(first.headed(text))
+
+
 def _forced(
-    request: GenerationRequest, tools: Sequence[Tool], parsers: Parsers, able: Abilities, has: Has
+    request: GenerationRequest, tools: Sequence[Tool], parsers: Parsers, able: Abilities, found: Shape | None
 ) -> tuple[Constraint, ParserFactory]:
     """A call must come: in the model's own form where it is known, else as plain JSON."""
     wish = request.constraint
@@ -90,9 +98,9 @@ def _forced(
     named = tools[0] if len(tools) == 1 else None
     parser = Forced(named, parsers.tools.factory)
     once = not request.tool_choice.parallel
-    found = _shape(tools, parsers, able, has)
     if found is not None:
-        return formats.constraint(found.piece(arguments, forced=True, once=once or named is not None)), parser
+        piece = found.piece(arguments, forced=True, once=once or named is not None, inputs=_inputs(tools))
+        return formats.constraint(piece), parser
     if not able.schemas:
         raise GatewayError(
             "unsupported_parameter", "no engine of this model can be made to call a tool", param="tool_choice"
@@ -103,29 +111,29 @@ def _forced(
 
 
 def _free(
-    request: GenerationRequest, tools: Sequence[Tool], parsers: Parsers, able: Abilities, has: Has
+    request: GenerationRequest, tools: Sequence[Tool], parsers: Parsers, found: Shape | None, wish: Constraint | None
 ) -> Constraint | None:
     """Calls may come. A constraint on the text must not forbid them, and strict tools bind their own calls only."""
-    wish = request.constraint
     once = not request.tool_choice.parallel
-    found = _shape(tools, parsers, able, has)
     if wish is None:
-        if found is None or not any(tool.strict for tool in tools):
+        if found is None or not found.free or not any(tool.strict or tool.grammar for tool in tools):
             return None
-        arguments = {tool.name: _arguments(request, tool) if tool.strict else _ANYTHING for tool in tools}
-        return formats.constraint(found.piece(arguments, forced=False, once=once))
-    if parsers.tools.factory is None:
+        arguments = {
+            tool.name: _arguments(request, tool) if tool.strict or tool.kind == "custom" else _ANYTHING
+            for tool in tools
+        }
+        return formats.constraint(found.piece(arguments, forced=False, once=once, inputs=_inputs(tools)))
+    if parsers.tools.factory is None and found is None:
         # Nothing that this model writes is read as a call.
         return wish
     text = formats.piece_of(wish)
     if found is None or text is None:
         return None
     arguments = {tool.name: _arguments(request, tool) for tool in tools}
-    return formats.constraint(formats.either(text, found.piece(arguments, forced=True, once=once)))
+    calls = found.piece(arguments, forced=True, once=once, inputs=_inputs(tools))
+    return formats.constraint(formats.either(text, calls))
 
 
-# What a custom tool is given, whose input has no schema.
-_INPUT: Schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 _ANYTHING: Schema = {"type": "object"}
 
 
@@ -135,7 +143,7 @@ def _behind(
     """``answer``, and reasoning before it where the model will reason (case SO-02)."""
     if first is None:
         return Output(answer, require_reasoning=thinks, tools=parser)
-    if able.waits:
+    if able.waits and not first.ours:
         return Output(answer, require_reasoning=True, tools=parser)
     piece = formats.piece_of(answer)
     if piece is None or not able.tags:
@@ -149,14 +157,21 @@ def _rules(wish: Constraint | None, mode: str, tools: Sequence[Tool], *, enforce
     bound = {
         tool.name: msgspec.json.encode(tool.parameters or {}).decode()
         for tool in tools
-        if tool.strict or mode == "required"
+        if tool.kind != "custom" and (tool.strict or mode == "required")
     }
     return Rules(text, bound, enforced) if text or bound else Rules()
 
 
-def _shape(tools: Sequence[Tool], parsers: Parsers, able: Abilities, has: Has) -> Shape | None:
+def _inputs(tools: Sequence[Tool]) -> dict[str, ToolGrammar]:
+    """The grammars of custom tools."""
+    return {tool.name: tool.grammar for tool in tools if tool.grammar is not None}
+
+
+def _shape(tools: Sequence[Tool], parsers: Parsers, start: Start, able: Abilities, has: Has) -> Shape | None:
     found = shape(parsers.tools.name, has) if able.tags else None
-    return found if found is not None and found.fits([tool.name for tool in tools]) else None
+    if found is None or not found.fits([tool.name for tool in tools]):
+        return None
+    return found.behind(start.prompt_tail)
 
 
 def _arguments(request: GenerationRequest, tool: Tool) -> Schema:
@@ -165,12 +180,20 @@ def _arguments(request: GenerationRequest, tool: Tool) -> Schema:
     Raises:
         GatewayError: it is no schema, or one that never ends (case SO-01).
     """
-    given = (tool.parameters or {}) if tool.kind != "custom" else _INPUT
+    given = _input(tool) if tool.kind == "custom" else tool.schema
     schemas.check(given, _path(request, tool))
     closed = schemas.strict({"type": "object", **given})
     if closed.get("properties", {}) == {} and not given.get("patternProperties"):
         closed.setdefault("additionalProperties", False)
     return closed
+
+
+def _input(tool: Tool) -> Schema:
+    """A custom tool's arguments as a schema. What only a grammar could say is not in it."""
+    text: Schema = {"type": "string"}
+    if tool.grammar is not None and tool.grammar.syntax == "regex":
+        text["pattern"] = f"^(?:{tool.grammar.definition})$"
+    return {**tool.schema, "properties": {INPUT: text}}
 
 
 def _path(request: GenerationRequest, tool: Tool) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -88,7 +89,8 @@ class RequestContext(msgspec.Struct):
     """Identity, limits and cancellation of one client request; present on every path.
 
     ``deadline`` is a reading of ``clock.monotonic`` or None; ``notes`` collects operator facts ("worker", "reason",
-    "attempts", "error") for the access log, response headers and the debug window.
+    "attempts", "error") for the access log, response headers and the debug window. ``debug`` takes what is to be shown
+    of the request's generations to who asked for it, None when nobody did.
     """
 
     request_id: str
@@ -99,6 +101,7 @@ class RequestContext(msgspec.Struct):
     cancel: Cancel = msgspec.field(default_factory=Cancel)
     started: float = msgspec.field(default_factory=clock.monotonic)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
+    debug: list[Any] | None = None
 
     @property
     def tenant(self) -> str:

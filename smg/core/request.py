@@ -72,8 +72,22 @@ class Message(msgspec.Struct):
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+INPUT = "input"  # the one argument under which models are shown a custom tool's input
+_FREE_FORM: dict[str, Any] = {"type": "object", "properties": {INPUT: {"type": "string"}}, "required": [INPUT]}
+
+
+class ToolGrammar(msgspec.Struct, frozen=True):
+    """What a custom tool's input must match: ``syntax`` is lark (the rule ``start``) or regex (the whole text)."""
+
+    syntax: str
+    definition: str
+
+
 class Tool(msgspec.Struct, frozen=True):
-    """A tool offered to the model. ``parameters`` is a JSON schema, None for custom (free-form) tools."""
+    """A tool offered to the model. ``parameters`` is a JSON schema, None for custom (free-form) tools.
+
+    ``grammar`` is a custom tool's, None where any text will do.
+    """
 
     name: str
     description: str | None = None
@@ -81,6 +95,12 @@ class Tool(msgspec.Struct, frozen=True):
     strict: bool | None = None
     kind: str = "function"
     raw: dict[str, Any] = msgspec.field(default_factory=dict)
+    grammar: ToolGrammar | None = None
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The schema of the arguments as a model is to write them."""
+        return _FREE_FORM if self.kind == "custom" else self.parameters or {}
 
 
 class ToolChoice(msgspec.Struct, frozen=True):

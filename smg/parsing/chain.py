@@ -28,6 +28,7 @@ from smg.parsing.base import (
     Surplus,
 )
 from smg.parsing.call_ids import Mint
+from smg.parsing.custom import Input
 from smg.parsing.held import Held
 from smg.parsing.passthrough import Passthrough
 
@@ -65,6 +66,8 @@ class Chain:
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._calls: list[str] = []
+        self._kinds = {tool.name: tool.kind for tool in start.tools}
+        self._input: Input | None = None  # of the custom tool that is being called
         self.enough = False
         self._open = False
         self._broken_off = False
@@ -170,21 +173,28 @@ class Chain:
                 case CallStart():
                     events.append(self._start(piece))
                 case CallArguments(text=text):
-                    events.append(ToolCallDelta(self.choice, len(self._calls) - 1, text, *self._take()))
+                    events += self._arguments(text if self._input is None else self._input.feed(text))
                 case Surplus():
                     self.enough = True
                 case CallEnd(complete=complete):
+                    if self._input is not None:
+                        events += self._arguments(self._input.finish())
                     self._open = False
                     self._broken_off = self._broken_off or not complete
                     events.append(ToolCallEnd(self.choice, len(self._calls) - 1, complete))
         return events
 
+    def _arguments(self, text: str) -> list[Event]:
+        return [ToolCallDelta(self.choice, len(self._calls) - 1, text, *self._take())] if text else []
+
     def _start(self, piece: CallStart) -> ToolCallStart:
         call = self._id(piece)
+        kind = self._kinds.get(piece.name, "function")
+        self._input = Input() if kind == "custom" else None
         self._calls.append(call)
         self._number += 1
         self._open = True
-        return ToolCallStart(self.choice, len(self._calls) - 1, call, piece.name, "function", *self._take())
+        return ToolCallStart(self.choice, len(self._calls) - 1, call, piece.name, kind, *self._take())
 
     def _id(self, piece: CallStart) -> str:
         """The model's own id if it can be one, else a new one: unique in the choice either way."""

@@ -33,6 +33,9 @@ _GLM_NAME_LINE = r"<tool_call>(?:\{[^}]*\}+|'[^']*'|[^<>\s])*\s*(?:\\n|\n)\s*(?:
 ROWS: tuple[Evidence, ...] = (
     Evidence("gpt_oss", "gpt_oss", ("<|start|>assistant<|channel|>",), token="<|constrain|>"),
     Evidence("glm45", "iquest", ("<|iquest_assistant|>",)),
+    Evidence("k2_horizon", "k2_horizon", ("<ifm|think>", "<ifm|tool_call>")),
+    Evidence("plamo3", "plamo3", ("<|plamo:begin_tool_request",)),
+    Evidence("muse_glimmer", "muse_glimmer", ("<atem:invoke",)),
     Evidence("apertus", "apertus", ("<|tools_prefix|>",), token="<|inner_prefix|>"),
     Evidence("gemma4", "gemma4", ("<|channel>",)),
     Evidence("kimi", None, ("◁think▷",)),
@@ -40,6 +43,8 @@ ROWS: tuple[Evidence, ...] = (
     Evidence("kimi_k25", "kimik2", (), token="<|tool_calls_section_begin|>"),
     Evidence("mistral", "mistral", ("[THINK]",)),
     Evidence(None, "mistral", ("[TOOL_CALLS]",)),
+    Evidence("minimax_m3", "minimax_m3", ("]<]minimax[>[",)),
+    Evidence("minimax_m3", "minimax_m3", ("<mm:think>",)),
     Evidence("minimax", "minimax_m2", ("<minimax:tool_call>",)),
     Evidence("deepseek_v4", "deepseek_v4", ("<｜DSML｜ calls>",)),
     Evidence("deepseek_v4", "deepseek_v4", ("<｜DSML｜tool_calls>",)),

@@ -13,16 +13,22 @@ from smg.core.request import Tool
 from smg.parsing.base import Parser, ParserFactory, Piece, Start
 from smg.parsing.engine.cursor import Wait
 from smg.parsing.engine.grammar import Call, Context, Grammar
-from smg.parsing.engine.json_calls import ARGUMENTS, NAMES
+from smg.parsing.engine.json_calls import ARGUMENTS, NAMES, JsonCalls
 from smg.parsing.engine.machine import factory as machine
 from smg.parsing.engine.named import Json, Named
 from smg.parsing.markers import Pattern
-from smg.parsing.tools.json_forms import JSON
+from smg.parsing.tools.json_forms import ARRAY, OBJECT
 
 MAX_KEY = 256  # characters of an object within which its first key must end, to tell what it is
 
 _FIRST_KEY = re.compile(r'\{\s*(?:"((?:[^"\\]|\\.)*)"|\})', re.DOTALL)
+# How an array of calls begins; lists in Python's notation and markers in brackets begin otherwise.
+_ARRAY = re.compile(r'\[\s*(?:\]|\{\s*["}])')
+_ARRAY_SO_FAR = re.compile(r"\[\s*(?:\{\s*)?")
 _OBJECT: Pattern = ("{", (r"\{",))
+# Models that write one object after the other put one of these between them.
+_CALLS = JsonCalls(separators=";,", marked=False)
+_JSON = machine(Grammar((Call(_CALLS, pattern=OBJECT), Call(_CALLS, pattern=ARRAY))))
 
 
 class Forced(msgspec.Struct, frozen=True):
@@ -44,7 +50,7 @@ class ForcedParser:
     def __init__(self, rules: Forced, start: Start) -> None:
         self._named = rules.named
         self._start = start
-        self._native = (rules.native or machine(JSON))(start)
+        self._native = (rules.native or _JSON)(start)
         self.markers = self._native.markers
         self._chosen: Parser | None = None
         self._held = ""
@@ -71,20 +77,25 @@ class ForcedParser:
         text = self._held.lstrip()
         if not text:
             return None
-        if text[0] not in "[{":
+        waits = not final and len(text) < MAX_KEY
+        if text[0] == "[":
+            if waits and _ARRAY_SO_FAR.fullmatch(text):
+                return None
+            return _JSON(self._start) if _ARRAY.match(text) else self._native
+        if text[0] != "{":
             return self._native
-        if self._named is None or text[0] == "[":
-            return machine(JSON)(self._start)
+        if self._named is None:
+            return _JSON(self._start)
         key = _FIRST_KEY.match(text)
-        if key is None and not final and len(text) < MAX_KEY:
+        if key is None and waits:
             return None
         if key is not None and key[1] is not None and self._is_call(key[1]):
-            return machine(JSON)(self._start)
+            return _JSON(self._start)
         return machine(_arguments(self._named.name))(msgspec.structs.replace(self._start, parallel=False))
 
     def _is_call(self, key: str) -> bool:
         """Whether an object that begins with ``key`` is a call rather than arguments."""
-        properties = (self._named.parameters or {}).get("properties") if self._named is not None else None
+        properties = self._named.schema.get("properties") if self._named is not None else None
         own = isinstance(properties, dict) and key in properties
         return not own and key in ("type", "id", *NAMES, *ARGUMENTS)
 

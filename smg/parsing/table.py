@@ -13,6 +13,7 @@ from smg.parsing.reasoning.append import Append
 from smg.parsing.reasoning.delimiters import factory
 from smg.parsing.reasoning.inkling import Inkling
 from smg.parsing.reasoning.kimi_k3 import KimiK3
+from smg.parsing.reasoning.muse import Muse
 from smg.parsing.tools import json_forms, named_forms, python_forms, xml_forms
 
 REASONING: tuple[Format, ...] = (
@@ -67,6 +68,8 @@ REASONING: tuple[Format, ...] = (
     Format("apriel", factory(think.APRIEL), ("apriel",)),
     Format("plamo3", factory(think.PLAMO), ("plamo-3",)),
     Format("solar_open", factory(think.SOLAR), ("solar-open",)),
+    Format("k2_horizon", factory(think.K2_HORIZON), ("k2-horizon",)),
+    Format("muse_glimmer", Muse, ("muse",)),
     Format("base", factory(think.PLAIN), (), ("intern_s1", "intern-s1", "holo2", "dots", "lfm2.5", "minicpm5")),
     Format(PASSTHROUGH, None, (), ("identity", "plain")),
 )
@@ -85,18 +88,19 @@ TOOLS: tuple[Format, ...] = (
         ("mistral-", "mixtral-", "ministral", "magistral", "devstral"),
         ("mistral_v13",),
         call_ids.mistral,
+        recall=call_ids.recall_mistral,
     ),
     Format(
         "qwen",
         machine(json_forms.HERMES),
         ("qwen", "qwq", "hermes-", "smollm3", "granite-4.0", "granite-4.1", "reka-", "bielik"),
-        ("hermes", "qwen3", "qwen2.5", "qwen3_tagged", "qwen3_tagged_direct", "trinity"),
+        ("hermes", "qwen3", "qwen3_json", "qwen2.5", "qwen3_tagged", "qwen3_tagged_direct", "trinity", "granite4"),
     ),
     Format(
         "qwen_xml",
         machine(xml_forms.QWEN_XML),
         ("qwen3.5", "qwen3-coder", "step-3.5", "step3.5", "granite-4.2", "nanbeige", "nemotron-3"),
-        ("qwen_coder", "qwen3_coder", "step3p5", "nemotron_v3", "nemotron", "nanbeige"),
+        ("qwen_coder", "qwen3_coder", "qwen3_xml", "step3p5", "nemotron_v3", "nemotron", "nanbeige"),
     ),
     Format("mimo", machine(xml_forms.MIMO), ("mimo-",)),
     Format("seed_oss", machine(xml_forms.SEED_OSS), ("seed-oss",)),
@@ -141,16 +145,24 @@ TOOLS: tuple[Format, ...] = (
     Format("hy_v3", machine(xml_forms.HY_V3), (), ("hy_v4", "hy4")),
     Format("step3", machine(xml_forms.STEP3), ("step3", "step-3")),
     Format("sarashina", machine(json_forms.SARASHINA), ("sarashina",)),
-    Format("kimik2", machine(named_forms.KIMI_K2), ("kimi-k2",), ("kimi_k2",), call_ids.kimi),
+    Format(
+        "kimik2",
+        machine(named_forms.KIMI_K2),
+        ("kimi-k2",),
+        ("kimi_k2",),
+        call_ids.kimi,
+        recall=call_ids.recall_kimi,
+    ),
     Format("kimi_k3", machine(xml_forms.KIMI_K3), ("kimi-k3", "kimi_k3"), (), call_ids.kimi_k3),
     Format("inkling", machine(json_forms.INKLING), ("inkling",)),
     Format("minimax_m2", machine(xml_forms.MINIMAX_M2), ("minimax",), ("minimax",)),
+    Format("minimax_m3", machine(xml_forms.MINIMAX_M3), ("minimax-m3",)),
     Format("minimax_m1", machine(json_forms.MINIMAX_M1), ("minimax-m1",)),
     Format(
         "cohere",
         machine(json_forms.COHERE),
         ("command-r", "command-a", "c4ai-command", "cohere"),
-        ("cohere_command4",),
+        ("cohere_command3", "cohere_command4"),
     ),
     Format("longcat", machine(json_forms.LONGCAT), ("longcat",)),
     Format("jamba", machine(json_forms.TOOL_CALLS), ("jamba",)),
@@ -158,7 +170,7 @@ TOOLS: tuple[Format, ...] = (
     Format("apriel", machine(json_forms.APRIEL), ("apriel",)),
     Format("nemotron_json", machine(json_forms.NEMOTRON_JSON), ("nemotron-nano",), ("llama_nemotron",)),
     Format("granite", machine(json_forms.GRANITE), ("granite-3",)),
-    Format("granite_20b_fc", machine(json_forms.GRANITE_20B_FC), ("granite-20b",)),
+    Format("granite_20b_fc", machine(json_forms.GRANITE_20B_FC), ("granite-20b",), ("granite-20b-fc",)),
     Format("internlm", machine(json_forms.INTERNLM), ("internlm", "intern-s1"), ("internlm2", "intern-s1")),
     Format("phi4mini", machine(json_forms.FUNCTOOLS), ("phi-4", "firefunction"), ("phi4_mini_json",)),
     Format("xlam", machine(json_forms.XLAM), ("xlam",)),
@@ -171,5 +183,8 @@ TOOLS: tuple[Format, ...] = (
     Format("minicpm5", machine(xml_forms.MINICPM5), ("minicpm5",)),
     Format("dots", machine(xml_forms.DOTS), ("dots3",), ("dots3",)),
     Format("solar_open", machine(named_forms.SOLAR_OPEN), ("solar-open",)),
+    Format("plamo3", machine(named_forms.PLAMO3), ("plamo-3",)),
+    Format("k2_horizon", machine(xml_forms.K2_HORIZON), ("k2-horizon",)),
+    Format("muse_glimmer", machine(xml_forms.MUSE), ("muse",)),
     Format(PASSTHROUGH, None, (), ("plain",)),
 )

@@ -1,9 +1,11 @@
 """The debug window: what the last generations were asked, what the engine wrote, and what became of it.
 
-Each request process keeps so many records, as files below the state directory, so that any process can show them. They
-hold prompts and answers: only their owner may read them, and only admins are shown them.
+A single request may ask to be shown its own with the answer (header ``x-smg-debug``). Beside that, each request process
+keeps so many records, as files below the state directory, so that any process can show them. They hold prompts and
+answers: only their owner may read them, and only admins are shown them.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import os
@@ -13,7 +15,9 @@ from typing import Any
 import msgspec
 
 from smg.core import clock
+from smg.core.context import RequestContext
 from smg.core.events import Event
+from smg.text.tokenizer import Tokenizer
 
 MAX_EVENTS = 5000  # of one generation
 MAX_TEXT = 1 << 20  # characters of a prompt or a choice
@@ -49,6 +53,27 @@ class DebugRecord(DebugSummary):
     choices: list[DebugChoice]
     events: list[dict[str, Any]]
     events_dropped: int = 0
+
+
+class Pending:
+    """A record whose prompt is still to be decoded, which may take a moment."""
+
+    def __init__(self, tokenizer: Tokenizer, record: DebugRecord) -> None:
+        self._tokenizer = tokenizer
+        self._record = record
+
+    def whole(self) -> DebugRecord:
+        """The record with its prompt as text. Blocking: use a thread."""
+        if not self._record.prompt:
+            text = self._tokenizer.decode(self._record.prompt_ids, skip_special_tokens=False)
+            self._record.prompt = text[:MAX_TEXT]
+        return self._record
+
+
+async def shown(ctx: RequestContext) -> bytes:
+    """The JSON list of the records of ``ctx``'s generations, one of each prompt, once they are closed."""
+    pending: list[Pending] = ctx.debug or []
+    return await asyncio.to_thread(lambda: msgspec.json.encode([one.whole() for one in pending]))
 
 
 class DebugWindow:

@@ -28,7 +28,7 @@ from smg.pipeline.loading import loaded, obtained
 from smg.pipeline.media import WithMedia
 from smg.pipeline.plan import Plan
 from smg.pipeline.prompt import PromptReport
-from smg.pipeline.reading import read
+from smg.pipeline.reading import formats, own_ids, read
 from smg.pipeline.resume import left, may_follow, may_resume, rest, rest_query
 from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
@@ -139,6 +139,7 @@ class Generation:
         model = await self._interrupt.run(obtained(self._services.view, self._services.texts, model))
         text = await self._interrupt.run(loaded(self._services.texts, model))
         decoder = text.decoder
+        request = own_ids(formats(self._services, model, text), request)
         if request.suffix is not None and request.prompt_text is not None:
             request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
         media: WithMedia | None = None
@@ -179,7 +180,7 @@ class Generation:
     def _open(self, plan: Plan) -> None:
         """Open the rows and parsers of all choices."""
         request, prepared = self._request, plan.prepared
-        self._watch = watch(self._services, plan.reading, self._facts)
+        self._watch = watch(self._services, self._ctx, plan.reading, self._facts)
         watched = self._watch is not None
         silent = request.limits.max_tokens == 0
         for index in range(self._first, self._first + request.n):

@@ -1,11 +1,13 @@
 """How the output of one request will be read, and what it is bound to."""
 
 import msgspec
+from msgspec.structs import replace
 
 from smg.constraints.plan import Output, offered, plan
 from smg.core.request import GenerationRequest
 from smg.fleet.records import ModelRecord
 from smg.parsing.base import Start
+from smg.parsing.call_ids import recalled
 from smg.parsing.chain import Chain
 from smg.parsing.choose import Parsers, choose
 from smg.pipeline.services import Services
@@ -25,12 +27,26 @@ class Reading(msgspec.Struct, frozen=True):
         return self.parsers.chain(request, index, self.start, with_ids=request.return_ids, forced=self.output.tools)
 
 
+def formats(services: Services, model: ModelRecord, text: TextModel) -> Parsers:
+    """The reasoning and the tool format of ``model``."""
+    settings = services.settings.of_model(model.id, *model.aliases)
+    return choose(settings, model.id, text.source.default, text.tokenizer.token_id)
+
+
+def own_ids(parsers: Parsers, request: GenerationRequest) -> GenerationRequest:
+    """``request`` with earlier calls under ids that the model can read back, whatever the client made of them."""
+    recall = parsers.tools.recall
+    if recall is None or not any(message.tool_calls for message in request.messages):
+        return request
+    return replace(request, messages=recalled(request.messages, recall))
+
+
 def read(
     services: Services, model: ModelRecord, text: TextModel, request: GenerationRequest, prepared: Prepared
 ) -> Reading:
     """Decide for ``request``, whose prompt is ``prepared``. Raises GatewayError (400), as ``constraints.plan``."""
     token_id = text.tokenizer.token_id
-    parsers = choose(services.settings.of_model(model.id, *model.aliases), model.id, text.source.default, token_id)
+    parsers = formats(services, model, text)
 
     def failed(kind: str) -> None:
         format_ = parsers.tools if kind == "tools" else parsers.reasoning

@@ -13,6 +13,7 @@ from smg.core.backends import RawResponse
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Usage
+from smg.engines.http.routes import CHAT
 from smg.engines.http.usage import BodyTap, StreamTap, Tap
 from smg.fleet.breaker import Outcome
 from smg.pipeline.facts import Facts
@@ -35,7 +36,10 @@ class _Running(msgspec.Struct):
 
 
 class Relay:
-    """Life of one forwarded request. Use: ``start``, ``read`` until it is empty, and always ``aclose``."""
+    """Life of one forwarded request. Use: ``start``, ``read`` until it is empty, and always ``aclose``.
+
+    ``over`` is True once the engine has nothing more to say.
+    """
 
     def __init__(self, services: Services, ctx: RequestContext, call: RawCall) -> None:
         self._services = services
@@ -48,7 +52,7 @@ class Relay:
         self._tap: Tap | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._outcome: Outcome = "cancelled"
-        self._over = False
+        self.over = False
         self._closed = False
 
     @property
@@ -84,7 +88,11 @@ class Relay:
         running = await trying.run(self._call.query(), self._attempt)
         self._running = running
         self._facts.first_token()
-        self._tap = StreamTap(hide=self._call.hide_usage) if is_events(running.answer) else BodyTap()
+        chat = self._call.feature == CHAT
+        if is_events(running.answer):
+            self._tap = StreamTap(hide=self._call.hide_usage, chat=chat)
+        else:
+            self._tap = BodyTap(chat=chat)
         return running.answer
 
     async def _attempt(self, lease: Lease, _number: int) -> _Running:
@@ -120,11 +128,11 @@ class Relay:
         """
         assert self._running is not None
         assert self._tap is not None, "start() comes first"
-        while not self._over:
+        while not self.over:
             try:
                 data = await self._next(self._running)
             except GatewayError as error:
-                self._over = True
+                self.over = True
                 self._outcome = "cancelled" if self._ctx.cancel else outcome_of(error)
                 self._tap.finish()
                 self._facts.failed(error.code)
@@ -132,7 +140,7 @@ class Relay:
             if data:
                 out = self._tap.feed(data)
             else:
-                self._over = True
+                self.over = True
                 self._outcome = "ok" if self._running.answer.status < 400 else "client_error"
                 out = self._tap.finish()
             if out:
@@ -158,7 +166,7 @@ class Relay:
         if self._running is None:
             return
         self._running.answer.body.close()
-        if not self._over:
+        if not self.over:
             self._facts.aborted(self._ctx.cancel.reason or reason)
         self._facts.closed(self.usage)
         self._services.router.release(self._running.lease, self._outcome)

@@ -10,7 +10,7 @@ from smg.constraints.verify import Verifier
 from smg.core.context import RequestContext
 from smg.core.events import Event, Finish
 from smg.pipeline.choice import Choice
-from smg.pipeline.debug import MAX_TEXT, Capture, DebugChoice, DebugRecord, DebugWindow
+from smg.pipeline.debug import MAX_TEXT, Capture, DebugChoice, DebugRecord, DebugWindow, Pending
 from smg.pipeline.facts import Facts
 from smg.pipeline.reading import Reading
 from smg.pipeline.services import Services
@@ -25,11 +25,11 @@ _writing: set[asyncio.Task[None]] = set()
 class Watch:
     """Sees the events of one generation, choice by choice."""
 
-    def __init__(self, reading: Reading, facts: Facts, window: DebugWindow | None) -> None:
+    def __init__(self, reading: Reading, facts: Facts, window: DebugWindow | None, *, shown: bool) -> None:
         self._reading = reading
         self._facts = facts
         self._window = window
-        self._capture = None if window is None else Capture()
+        self._capture = Capture() if window is not None or shown else None
         self._verifiers: dict[int, Verifier] = {}
 
     def take(self, choice: int, events: list[Event]) -> None:
@@ -51,7 +51,7 @@ class Watch:
         self, ctx: RequestContext, tokenizer: Tokenizer, model: str, ids: Sequence[int], choices: Sequence[Choice]
     ) -> None:
         """The generation is over, whole or not; ``ids`` are its prompt's. A record is written in a thread."""
-        if self._window is None or self._capture is None:
+        if self._capture is None:
             return
         constraint = self._reading.output.constraint
         record = DebugRecord(
@@ -67,24 +67,26 @@ class Watch:
             events=self._capture.events,
             events_dropped=self._capture.dropped,
         )
-        task = asyncio.get_running_loop().create_task(_write(self._window, tokenizer, record))
+        pending = Pending(tokenizer, record)
+        if ctx.debug is not None:
+            ctx.debug.append(pending)
+        if self._window is None:
+            return
+        task = asyncio.get_running_loop().create_task(_write(self._window, pending))
         _writing.add(task)
         task.add_done_callback(_writing.discard)
 
 
-def watch(services: Services, reading: Reading, facts: Facts) -> Watch | None:
-    """What watches a generation; None when nobody does."""
-    if services.debug is None and not reading.output.rules:
+def watch(services: Services, ctx: RequestContext, reading: Reading, facts: Facts) -> Watch | None:
+    """What watches a generation for ``ctx``; None when nobody does."""
+    shown = ctx.debug is not None
+    if services.debug is None and not shown and not reading.output.rules:
         return None
-    return Watch(reading, facts, services.debug)
+    return Watch(reading, facts, services.debug, shown=shown)
 
 
-async def _write(window: DebugWindow, tokenizer: Tokenizer, record: DebugRecord) -> None:
-    def work() -> None:
-        record.prompt = tokenizer.decode(record.prompt_ids, skip_special_tokens=False)[:MAX_TEXT]
-        window.keep(record)
-
+async def _write(window: DebugWindow, pending: Pending) -> None:
     try:
-        await asyncio.to_thread(work)
+        await asyncio.to_thread(lambda: window.keep(pending.whole()))
     except OSError as error:
         log.warning("a record for the debug window could not be written", extra={"error": str(error)})

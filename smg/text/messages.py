@@ -7,7 +7,18 @@ from typing import Any
 import msgspec
 
 from smg.core.errors import bad_request
-from smg.core.request import MediaPart, Message, Part, RawPart, ReasoningPart, RefusalPart, TextPart, Tool, ToolCall
+from smg.core.request import (
+    INPUT,
+    MediaPart,
+    Message,
+    Part,
+    RawPart,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    Tool,
+    ToolCall,
+)
 from smg.text.call_format import CallFormat
 from smg.text.content_format import ContentFormat
 from smg.text.media import entry, mark
@@ -119,7 +130,7 @@ def _call(call: ToolCall, format: CallFormat, path: str) -> dict[str, Any]:
 
 def _arguments(call: ToolCall, format: CallFormat, path: str) -> Any:
     if call.kind != "function":
-        wrapped = {"input": call.arguments}
+        wrapped = {INPUT: call.arguments}
         return wrapped if format.objects else json.dumps(wrapped, ensure_ascii=False)
     text = call.arguments.strip()
     if text in ("", "null"):
@@ -152,11 +163,18 @@ def _tool(tool: Tool) -> dict[str, Any]:
     if tool.description is not None:
         function["description"] = tool.description
     if tool.kind != "function":
-        function["parameters"] = {
-            "type": "object",
-            "properties": {"input": {"type": "string"}},
-            "required": ["input"],
-        }
+        function["parameters"] = _input(tool)
     elif tool.parameters is not None:
         function["parameters"] = tool.parameters
     return {"type": "function", "function": function}
+
+
+def _input(tool: Tool) -> dict[str, Any]:
+    """A custom tool's input as parameters, with its grammar in words."""
+    if tool.grammar is None:
+        return tool.schema
+    what = (
+        "a Lark grammar, from its rule 'start'" if tool.grammar.syntax == "lark" else "a regular expression, as a whole"
+    )
+    words = f"Text, written as it is, that matches {what}:\n{tool.grammar.definition}"
+    return {**tool.schema, "properties": {INPUT: {"type": "string", "description": words}}}

@@ -1,6 +1,7 @@
 """The debug window: what is kept of a generation, where, and for whom."""
 
 import asyncio
+import json
 import os
 import stat
 
@@ -9,7 +10,7 @@ import openai
 import pytest
 from msgspec.structs import replace
 
-from smg.config.settings import ModelSettings, ServerSettings, TelemetrySettings
+from smg.config.settings import ModelSettings, SecuritySettings, ServerSettings, TelemetrySettings
 from smg.engine_server.mock import Script
 from smg.engine_server.mock import tokenizer as mock
 from smg.pipeline.debug import DebugRecord, DebugWindow
@@ -141,3 +142,91 @@ def test_processes_see_each_other_s_records_and_clear_their_own(tmp_path):
     assert first.record("a0") is None
     again = DebugWindow(tmp_path, 1, 2)
     assert [summary.id for summary in again.summaries()] == ["b"]
+
+
+ASK = {"x-smg-debug": "1"}
+BODY = {"model": "vllm", "messages": HI, "tools": [TOOL]}
+EVERYONE = {"telemetry": TelemetrySettings(debug_header=True)}
+KEYS = {"security": SecuritySettings(api_key=("data-key",), admin_key=("admin-key",))}
+
+
+class TestShownWithTheAnswer:
+    """The header x-smg-debug: a request's own record comes with its answer, however it is delivered."""
+
+    @staticmethod
+    def checked(found):
+        assert found["prompt"].endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+        assert found["prompt_ids"] == mock.encode_text(found["prompt"])
+        [choice] = found["choices"]
+        assert choice["raw_text"] == "Well. " + CALL
+        assert choice["ids"] == [*mock.encode_text("Well. " + CALL), mock.EOS]
+        kinds = [event["type"] for event in found["events"]]
+        assert ("ToolCallStart" in kinds, kinds[-1]) == (True, "Finish")
+        return True
+
+    @pytest.fixture
+    async def place(self, tmp_path, request):
+        """A gateway with ``request.param`` as its settings of telemetry and security, and no window."""
+        settings = replace(SETTINGS, model=ModelSettings(tool_call_parser="hermes"), **request.param)
+        async with (
+            engines_of_contracts(Script.text("Well. " + CALL)) as engines,
+            services_over(engines, tmp_path, settings) as services,
+            serving(services) as url,
+            aiohttp.ClientSession(url) as http,
+        ):
+            yield services, http, url
+
+    @pytest.mark.parametrize("place", [EVERYONE], indirect=True)
+    async def test_a_buffered_answer_has_a_member_more(self, place):
+        services, http, _ = place
+        async with http.post("/v1/chat/completions", json=BODY, headers=ASK) as answer:
+            body = await answer.json()
+        assert body["choices"][0]["message"]["content"] == "Well. "
+        assert [self.checked(record) for record in body["smg_debug"]] == [True]
+        async with http.post("/v1/chat/completions", json=BODY) as answer:
+            assert "smg_debug" not in await answer.json()
+        assert services.debug is None
+
+    @pytest.mark.parametrize("place", [EVERYONE], indirect=True)
+    async def test_a_stream_has_a_comment_that_clients_do_not_see(self, place):
+        services, http, url = place
+        body = {**BODY, "stream": True}
+        async with http.post("/v1/chat/completions", json=body, headers=ASK) as answer:
+            *events, comment, done, rest = (await answer.text()).split("\n\n")
+        assert (done, rest) == ("data: [DONE]", "")
+        assert all(event.startswith("data: {") for event in events)
+        [record] = json.loads(comment.removeprefix(": smg-debug "))
+        assert self.checked(record)
+        client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        async with client:
+            stream = await client.chat.completions.create(**body, extra_headers=ASK)
+            text = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+        assert "".join(text) == "Well. "
+        await until(lambda: len(services.table) == 0)
+
+    @pytest.mark.parametrize("place", [EVERYONE], indirect=True)
+    async def test_each_prompt_of_a_request_has_its_record(self, place):
+        _, http, _ = place
+        body = {"model": "vllm", "prompt": ["a", "b"]}
+        async with http.post("/v1/completions", json=body, headers=ASK) as answer:
+            records = (await answer.json())["smg_debug"]
+        assert sorted(record["prompt"] for record in records) == ["a", "b"]
+        async with http.post("/v1/completions", json={**body, "stream": True}, headers=ASK) as answer:
+            assert (await answer.text()).count(": smg-debug ") == 1
+
+    @pytest.mark.parametrize("place", [KEYS], indirect=True)
+    async def test_without_the_flag_only_admins_may_ask(self, place):
+        _, http, _ = place
+        for key, status in (("data-key", 403), ("admin-key", 200)):
+            headers = {**ASK, "authorization": f"Bearer {key}"}
+            async with http.post("/v1/chat/completions", json=BODY, headers=headers) as answer:
+                body = await answer.json()
+            assert answer.status == status
+            assert ("smg_debug" in body) is (status == 200)
+
+    @pytest.mark.parametrize("place", [EVERYONE], indirect=True)
+    @pytest.mark.parametrize("value", ["0", "", "no"])
+    async def test_any_other_value_asks_for_nothing(self, place, value):
+        _, http, _ = place
+        async with http.post("/v1/chat/completions", json=BODY, headers={"x-smg-debug": value}) as answer:
+            assert "smg_debug" not in await answer.json()

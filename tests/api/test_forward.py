@@ -206,7 +206,10 @@ class TestErrors:
             at.engines[0].script = HttpScript(texts=("x" * 500_000,), faults=())
             at.engines[0]._answer = _cut  # type: ignore[method-assign]
             with pytest.raises(httpx.RemoteProtocolError):
-                await post(at.url, CHAT, QUESTION)
+                await post(at.url, *DIALECTS["completions"])
+            # One of chat is held until it is whole, so there is still time for an error.
+            answer = await post(at.url, CHAT, QUESTION)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (502, "worker_stream_failed")
             await until(at.world.idle)
 
 

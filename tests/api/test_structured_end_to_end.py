@@ -228,7 +228,7 @@ class TestFormatAndTools:
             assert await metric(services, "structured_output_invalid") == 0
 
     async def test_SO_03_what_cannot_be_expressed_is_left_free_and_said(self, tmp_path):
-        async with world(tmp_path, "free text", tool_call_parser="gemma4") as (engines, services, client):
+        async with world(tmp_path, "free text", tool_call_parser="json") as (engines, services, client):
             raw = await client.chat.completions.with_raw_response.create(
                 model="vllm", messages=HI, response_format=FORMAT, tools=TOOLS
             )

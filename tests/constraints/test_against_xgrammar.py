@@ -44,6 +44,8 @@ def test_it_takes_what_models_write(family, tokens, write, first):
     assert not accepts(forced, said + wrong)
     assert accepts(once, said + write(CALLS[0]))
     assert not accepts(once, said + write(CALLS[1]))
+    if not found.free:
+        return
     assert accepts(free, said + "Well. " + write(CALLS[0]))
     assert accepts(free, said + "Well.")
     assert not accepts(free, said + "Well. " + wrong)

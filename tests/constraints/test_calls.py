@@ -46,8 +46,34 @@ def has(*tokens):
     return lambda text: text in tokens
 
 
+def _python(name, values):
+    """As a model may write a call in Python's notation: texts in JSON's quotes, truth values in Python's words."""
+    return f"{name}(" + ", ".join(f"{key}={_json(value)}" for key, value in values.items()) + ")"
+
+
+# How models write what the formats' own writers write otherwise.
+OWN_WRITERS = {
+    "pythonic": lambda calls: "[" + ", ".join(_python(*call) for call in calls) + "]",
+    "lfm2": lambda calls: "<|tool_call_start|>[" + ", ".join(_python(*call) for call in calls) + "]<|tool_call_end|>",
+    "olmo3": lambda calls: "<function_calls>" + "\n".join(_python(*call) for call in calls) + "</function_calls>",
+    "sarashina": lambda calls: "<|tool_calls|>" + WRITERS["xlam"](calls),
+    "muse_glimmer": lambda calls: "".join(
+        f" to={name}<|message|>{WRITERS['muse_glimmer']([(name, values)])}<|eot|>" for name, values in calls
+    ),
+    "inkling": lambda calls: "".join(
+        f'<|content_invoke_tool_json|>{{"name":"{name}","args":{_json(values)}}}<|end_message|>'
+        for name, values in calls
+    ),
+    "gpt_oss": lambda calls: "<|start|>assistant".join(
+        f"<|channel|>commentary to=functions.{name}<|constrain|>json<|message|>{_json(values)}<|call|>"
+        for name, values in calls
+    ),
+}
+# Whose calls a reasoning parser splits from the rest, or reads itself.
+REASONING = {"gpt_oss": "gpt_oss", "muse_glimmer": "muse_glimmer"}
+
 # A family, the tokens its vocabulary is told apart by, and how its models write calls.
-ROWS = [(name, has(), WRITERS[name]) for name in (*_SHAPES, "mistral") if name != "inkling"]
+ROWS = [(name, has(), OWN_WRITERS.get(name) or WRITERS[name]) for name in (*_SHAPES, "mistral")]
 ROWS += [
     (
         "mistral",
@@ -59,14 +85,6 @@ ROWS += [
         has("[ARGS]", "[CALL_ID]"),
         lambda calls: "".join(
             f"[TOOL_CALLS]{name}[CALL_ID]abcdefg{n:02}[ARGS]{_json(values)}" for n, (name, values) in enumerate(calls)
-        ),
-    ),
-    (
-        "inkling",
-        has(),
-        lambda calls: "".join(
-            f'<|content_invoke_tool_json|>{{"name":"{name}","args":{_json(values)}}}<|end_message|>'
-            for name, values in calls
         ),
     ),
 ]
@@ -82,8 +100,9 @@ def output(family, tokens, *, forced=True, once=False):
     return formats.constraint(found.piece(SCHEMAS, forced=forced, once=once))
 
 
-def read(family, text):
-    chain = whole_chain(family, Start(tools=TOOLS))
+def read(family, text, tools=TOOLS):
+    start = Start(prompt_tail="<|start|>assistant", tools=tools)
+    chain = whole_chain(family, start, REASONING.get(family))
     events = [*feed_chain(chain, [text]), *chain.finish("stop")]
     reasoning, content, calls, finish = fold(events)
     return Message(reasoning, content, tuple(calls), finish)
@@ -118,6 +137,11 @@ class TestEachFamily:
         assert not allows(constraint, write(CALLS[0]) + " And more.")
 
     def test_calls_that_need_not_come(self, family, tokens, write):
+        found = shape(family, tokens)
+        assert found is not None
+        if not found.free:
+            # Nothing tells these calls from text until they are whole.
+            return
         constraint = output(family, tokens, forced=False)
         assert allows(constraint, "I can do without.")
         assert allows(constraint, "Let me see. " + write(CALLS[0]))
@@ -129,12 +153,102 @@ def test_no_shape_for_families_without_one():
     assert shape("passthrough", has()) is None
 
 
+def test_a_prompt_that_has_begun_the_first_call():
+    found = shape("functionary32", has())
+    assert found is not None
+    tail = "<|start_header_id|>assistant<|end_header_id|>\n\n>>>"
+    for schema, once in ((found.behind(tail), False), (found.behind(""), False)):
+        constraint = formats.constraint(schema.piece(SCHEMAS, forced=True, once=once))
+        begun = schema is not found
+        text = WRITERS["functionary32"](CALLS[1]).removeprefix(">>>" if begun else "")
+        assert allows(constraint, text)
+        assert not allows(constraint, ">>>" + text)
+    chain = whole_chain("functionary32", Start(prompt_tail=tail, tools=TOOLS))
+    events = [*feed_chain(chain, [WRITERS["functionary32"](CALLS[1]).removeprefix(">>>")]), *chain.finish("stop")]
+    assert [(name, json.loads(arguments)) for name, arguments in fold(events)[2]] == CALLS[1]
+
+
 def test_names_that_need_escapes_have_no_shape():
     found = shape("qwen", has())
     assert found is not None
     assert found.fits(["get_weather", "a.b-c:d/e"])
     assert not found.fits(['say "hi"'])
     assert not found.fits([""])
+
+
+MANY = {"type": "object", "properties": {f"k{n}": {"type": "integer"} for n in range(20)}, **CLOSED}
+ODD = {
+    "type": "object",
+    "properties": {
+        "color": {"enum": ["red", "blue"]},
+        "flag": {"type": "boolean"},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "list": {"type": "array", "items": {"type": "string"}},
+        "inner": {"type": "object", "properties": {"a": {"type": "string"}, "n": {"$ref": "#/$defs/n"}}, **CLOSED},
+    },
+    "$defs": {"n": {"type": "number"}},
+    **CLOSED,
+}
+
+
+class TestInARow:
+    """Optional arguments, separators between those that are there, and values of every kind."""
+
+    @staticmethod
+    def taken(family, schema, text):
+        found = shape(family, has())
+        assert found is not None
+        constraint = formats.constraint(found.piece({"f": schema}, forced=True, once=True))
+        assert allows(constraint, text), text
+        calls = read(family, text, (Tool("f", parameters=schema),)).read()
+        return calls[0][1]
+
+    @pytest.mark.parametrize(
+        ("text", "values"),
+        [
+            ("", {}),
+            ("k0=1", {"k0": 1}),
+            ("k3=1, k4=-2", {"k3": 1, "k4": -2}),
+        ],
+    )
+    def test_any_of_them_may_be_the_first(self, text, values):
+        few = {**MANY, "properties": {key: {"type": "integer"} for key in ("k0", "k3", "k4")}}
+        assert self.taken("pythonic", few, f"[f({text})]") == values
+
+    def test_of_very_many_anything_goes(self):
+        assert self.taken("pythonic", MANY, "[f(k19=1)]") == {"k19": 1}
+
+    @pytest.mark.parametrize("text", ["[f(k0=1 k3=2)]", "[f(, k0=1)]", "[f(k0=1,)]"])
+    def test_separators_are_where_they_belong(self, text):
+        few = {**MANY, "properties": {key: {"type": "integer"} for key in ("k0", "k3")}}
+        found = shape("pythonic", has())
+        assert found is not None
+        assert not allows(formats.constraint(found.piece({"f": few}, forced=True, once=True)), text)
+
+    def test_values_in_Python_s_notation(self):
+        text = '[f(color="red", flag=True, maybe=null, list=["a", "b"], inner={"a": "x", "n": 1.5})]'
+        expected = {"color": "red", "flag": True, "maybe": None, "list": ["a", "b"], "inner": {"a": "x", "n": 1.5}}
+        assert self.taken("pythonic", ODD, text) == expected
+
+    def test_values_in_Gemma_s_notation(self):
+        text = (
+            '<|tool_call>call:f{color:<|"|>red<|"|>,flag:true,maybe:3,list:["a", "b"],'
+            'inner:{a:<|"|>x<|"|>,n:1.5}}<tool_call|>'
+        )
+        expected = {"color": "red", "flag": True, "maybe": 3, "list": ["a", "b"], "inner": {"a": "x", "n": 1.5}}
+        assert self.taken("gemma4", ODD, text) == expected
+
+    def test_elements_inside_elements(self):
+        space = "]<]minimax[>["
+        inner = f"{space}<a>x{space}</a>{space}<n>1.5{space}</n>"
+        items = "".join(f"{space}<item>{text}{space}</item>" for text in "ab")
+        body = f"{space}<color>red{space}</color>{space}<list>{items}{space}</list>{space}<inner>{inner}{space}</inner>"
+        call = f'{space}<tool_call>\n{space}<invoke name="f">{body}{space}</invoke>\n{space}</tool_call>'
+        found = shape("minimax_m3", has())
+        assert found is not None
+        assert allows(formats.constraint(found.piece({"f": ODD}, forced=True, once=True)), call)
+        wrong = call.replace("1.5", "much")
+        assert not allows(formats.constraint(found.piece({"f": ODD}, forced=True, once=True)), wrong)
 
 
 class TestElements:

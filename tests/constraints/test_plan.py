@@ -120,7 +120,7 @@ class TestCallsThatMayCome:
         assert allows(constraint, text)
         assert not allows(constraint, "b")
 
-    @pytest.mark.parametrize("how", [{"able": NO_TAGS}, {"family": "gemma4"}])
+    @pytest.mark.parametrize("how", [{"able": NO_TAGS}, {"family": "json"}])
     def test_SO_03_never_the_plain_schema_which_would_forbid_calls(self, how):
         output = decide(WISH, [WEATHER], **how)
         assert output.constraint is None
@@ -178,7 +178,7 @@ class TestForcedCalls:
         assert constraint is not None
         assert not allows(constraint, CALL)
 
-    @pytest.mark.parametrize("how", [{"able": NO_TAGS}, {"family": "passthrough"}, {"family": "pythonic"}])
+    @pytest.mark.parametrize("how", [{"able": NO_TAGS}, {"family": "passthrough"}, {"family": "json"}])
     def test_as_plain_json_where_the_form_is_not_known_or_not_to_be_had(self, how):
         several = decide(None, [WEATHER, PING], REQUIRED, **how).constraint
         assert several is not None

@@ -70,7 +70,7 @@ def test_wrong_bodies_name_the_field(body, code, param):
 
 
 @pytest.mark.parametrize("escape", ["\\ud83d", "\\udcf0", "\\ud83d x", "\\ude00\\ud83d"])
-def test_oa_07_unpaired_surrogates_name_the_field(escape):
+def test_OA_07_unpaired_surrogates_name_the_field(escape):
     body = f'{{"messages": [{{"role": "user", "content": "x {escape}"}}]}}'.encode()
     error = error_of(wire.decode, body, Body)
     assert (error.code, error.status, error.param) == ("invalid_value", 400, "messages[0].content")

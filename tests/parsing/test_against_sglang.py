@@ -8,9 +8,8 @@ import json
 
 import pytest
 
-from smg.parsing.base import Start
-from tests.parsing.runs import STANDARD, feed, fold, whole_chain
-from tests.parsing.writers import WRITERS
+from tests.parsing.peers import CASES, ours, written
+from tests.parsing.runs import STANDARD
 
 pytestmark = pytest.mark.full
 
@@ -43,14 +42,6 @@ PAIRS = {
     "qwen_xml": "qwen3_coder",
     "step3": "step3",
 }
-CASES = {
-    "one": [("get_weather", {"city": "Oslo", "days": 3})],
-    "two": [("get_weather", {"city": "Oslo", "days": 3}), ("ping", {})],
-    "odd": [("run", {"cmd": 'echo "a" && b < c\nnext ]}'})],
-    "nested": [("search", {"query": "x", "limit": 2.5, "filters": {"a": [1, {"b": None}]}, "tags": ["t", "u"]})],
-    "unicode": [("run", {"cmd": "東京🙂"})],
-    "none": [("ping", {})],
-}
 # Where the calls differ; docs/parser-differences.md says who is right.
 DIFFERENT = {
     ("gemma4", "nested"),
@@ -60,12 +51,6 @@ DIFFERENT = {
     ("step3", "odd"),
     ("step3", "none"),
 }
-
-
-def ours(family, text):
-    chain = whole_chain(family, Start(tools=STANDARD))
-    _, _, calls, _ = fold([*feed(chain, [text]), *chain.finish("stop")])
-    return [(name, json.loads(arguments)) for name, arguments in calls]
 
 
 def theirs(name, text):
@@ -83,6 +68,6 @@ def theirs(name, text):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("family", PAIRS)
 def test_the_same_calls(family, case):
-    text = WRITERS[family](CASES[case])
+    text = written(family, case)
     assert ours(family, text) == CASES[case]
     assert (theirs(PAIRS[family], text) != CASES[case]) is ((family, case) in DIFFERENT)

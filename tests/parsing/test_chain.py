@@ -175,7 +175,7 @@ def test_minted_ids_are_unique():
     assert all(call.startswith("call_") for call in calls)
 
 
-def test_oa_05_the_token_limit_inside_a_call():
+def test_OA_05_the_token_limit_inside_a_call():
     for split in splits(['[write_file:{"path": "a.txt", "text": "hel']):
         chain = with_tools()
         events = feed(chain, split) + chain.finish("length")
@@ -183,7 +183,7 @@ def test_oa_05_the_token_limit_inside_a_call():
         assert events[-2:] == [ToolCallEnd(0, 0, complete=False), Finish(0, "length")]
 
 
-def test_oa_05_the_token_limit_before_the_name_is_complete_gives_text():
+def test_OA_05_the_token_limit_before_the_name_is_complete_gives_text():
     chain = with_tools()
     assert fold(feed(chain, ["a [wri"]) + chain.finish("length")) == ("", "a [wri", [], "length")
 
@@ -196,7 +196,7 @@ def logprob_tokens(events):
     return [row.token for event in events if isinstance(event, kinds) for row in event.logprobs or ()]
 
 
-def test_oa_06_one_logprob_per_token_in_order_and_none_twice():
+def test_OA_06_one_logprob_per_token_in_order_and_none_twice():
     generator = random.Random(3)
     for _ in range(50):
         start = Start()
@@ -214,7 +214,7 @@ def test_oa_06_one_logprob_per_token_in_order_and_none_twice():
         assert fold(events) == ("a", "b", [("f", "{}")], "tool_calls")
 
 
-def test_oa_06_entries_without_a_visible_delta_ride_on_an_empty_one():
+def test_OA_06_entries_without_a_visible_delta_ride_on_an_empty_one():
     chain = chain_of("qwen3")
     assert chain.feed(RowOutput(0, "<think>", [1], scored(1))) == []
     assert chain.finish("stop") == [TextDelta(0, "", tuple(scored(1))), Finish(0, "stop")]

@@ -57,7 +57,7 @@ def test_kimi_has_markers_of_its_own():
         assert parse("kimi", split, OUTSIDE) == ("r", "c")
 
 
-def test_rp_01_marker_cut_after_its_first_character():
+def test_RP_01_marker_cut_after_its_first_character():
     for split in splits(["let me think<", "/think>\nanswer"]):
         assert parse("qwen3", split, INSIDE) == ("let me think", "\nanswer")
     chain = chain_of("qwen3", INSIDE)
@@ -69,13 +69,13 @@ def test_rp_01_marker_cut_after_its_first_character():
     ("text", "content"),
     [("Sure.<think>a</think>b", "Sure.b"), ("\n<think>a</think>b", "b"), (" <think>a</think>b", "b")],
 )
-def test_rp_02_text_before_the_opening_marker(text, content):
+def test_RP_02_text_before_the_opening_marker(text, content):
     for split in splits([text]):
         assert parse("qwen3", split, OUTSIDE) == ("a", content)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_thinking", "deepseek_r1"])
-def test_rp_03_thinking_switched_off_by_the_prompt(name):
+def test_RP_03_thinking_switched_off_by_the_prompt(name):
     text = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>'
     start = Start(prompt_tail=CLOSED.prompt_tail, thinking=False, tools=TOOLS)
     for split in splits([text]):
@@ -105,7 +105,7 @@ def test_a_family_that_always_thinks_starts_inside_unless_the_block_is_closed(st
         ("kimi_k25", "<|tool_calls_section_begin|><|tool_call_begin|>"),
     ],
 )
-def test_rp_04_a_call_ends_reasoning_that_was_not_closed(name, call):
+def test_RP_04_a_call_ends_reasoning_that_was_not_closed(name, call):
     for split in splits(["I need data. ", call]):
         assert parse(name, split, Start(prompt_tail="<think>", tools=TOOLS)) == ("I need data. ", call)
 
@@ -113,18 +113,18 @@ def test_rp_04_a_call_ends_reasoning_that_was_not_closed(name, call):
 @pytest.mark.parametrize(
     "text", ["use <tool_call> tags, then", "<tool_call>", "see <tool_call>\n\nfoo bar </tool_call>"]
 )
-def test_rp_04_the_bare_marker_in_a_sentence_does_not(text):
+def test_RP_04_the_bare_marker_in_a_sentence_does_not(text):
     start = Start(prompt_tail="<think>", tools=TOOLS)
     for split in splits([text]):
         assert parse("qwen3", split, start) == (text, "")
 
 
-def test_rp_04_applies_only_when_tools_are_offered():
+def test_RP_04_applies_only_when_tools_are_offered():
     text = 'a <tool_call>\n{"name": "ping"}'
     assert parse("qwen3", [text], INSIDE) == (text, "")
 
 
-def test_rp_05_border_inside_one_delta():
+def test_RP_05_border_inside_one_delta():
     chunks = ["A final", " thought.</think>Answer starts."]
     for split in splits(chunks):
         assert parse("deepseek_r1", split, INSIDE) == ("A final thought.", "Answer starts.")
@@ -135,7 +135,7 @@ def test_rp_05_border_inside_one_delta():
     ]
 
 
-def test_rp_06_a_held_prefix_leaves_before_the_end():
+def test_RP_06_a_held_prefix_leaves_before_the_end():
     for split in splits(["x < y and a <th"]):
         assert parse("qwen3", split, OUTSIDE) == ("", "x < y and a <th")
 

@@ -111,6 +111,53 @@ async def test_OA_08_reasoning_and_a_call(tmp_path):
     assert (reasoning, content, len(calls), reason) == ("I look it up.", "", 2, "tool_calls")
 
 
+@pytest.mark.parametrize("split", ["word", "byte"])
+@pytest.mark.parametrize("per_chunk", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [("Sure.<think>a</think>b", "Sure.b"), ("\n<think>a</think>b", "b"), (" <think>a</think>b", "b")],
+)
+async def test_RP_02_text_before_the_opening_marker(tmp_path, text, content, split, per_chunk):
+    script = Script.text(text, split=split, per_chunk=per_chunk)
+    async with gateway(tmp_path, script, reasoning_parser="qwen3") as client:
+        assert await ask(client, tools=openai.omit) == ("a", content, [], "stop")
+
+
+async def test_RP_05_the_border_inside_one_delta(tmp_path):
+    """Two events, reasoning first, in the stream; the same two texts in the buffered answer."""
+    text = "A final thought.</think>Answer starts."
+    async with gateway(tmp_path, Script.text(text, per_chunk=1000), reasoning_parser="deepseek_r1") as client:
+        assert await ask(client, tools=openai.omit) == ("A final thought.", "Answer starts.", [], "stop")
+        deltas = [
+            choice.delta.model_dump(exclude_none=True)
+            async for chunk in await client.chat.completions.create(model="mock", messages=HI, stream=True)
+            for choice in chunk.choices
+        ]
+    assert deltas == [
+        {"role": "assistant", "content": ""},
+        {"reasoning_content": "A final thought."},
+        {"content": "Answer starts."},
+        {},
+    ]
+
+
+@pytest.mark.parametrize("split", ["word", "byte"])
+async def test_RP_06_a_held_prefix_comes_before_the_finish_event(tmp_path, split):
+    text = "x < y and a <th"
+    async with gateway(tmp_path, Script.text(text, split=split), reasoning_parser="qwen3") as client:
+        assert await ask(client, tools=openai.omit) == ("", text, [], "stop")
+        chunks = [
+            chunk
+            async for chunk in await client.chat.completions.create(
+                model="mock", messages=HI, stream=True, stream_options={"include_usage": True}
+            )
+        ]
+    *rest, finish, usage = chunks
+    assert "".join(chunk.choices[0].delta.content for chunk in rest) == text
+    assert (finish.choices[0].delta.content, finish.choices[0].finish_reason) == (None, "stop")
+    assert (usage.choices, usage.usage.completion_tokens > 0) == ([], True)
+
+
 @pytest.mark.parametrize(
     ("text", "content", "calls", "reason"),
     [
@@ -164,6 +211,25 @@ async def test_OA_09_tool_choice(tmp_path, fields, count, content, reason):
     async with gateway(tmp_path, Script.text(text), tool_call_parser="qwen") as client:
         _, said, calls, finish = await ask(client, **fields)
     assert (len(calls), said, finish) == (count, text if content is None else content, reason)
+
+
+async def test_TP_07_the_prompt_shows_kimi_its_own_ids(tmp_path):
+    template = tmp_path / "ids.jinja"
+    template.write_text(
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}"
+        "{{ m.tool_call_id }}|{% endfor %}"
+    )
+    call = {"id": "functionsping4", "type": "function", "function": {"name": "ping", "arguments": "{}"}}
+    turns = [
+        *HI,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "x"},
+    ]
+    script = Script(tokens=lambda request, choice: list(request.tokenized.input_ids))
+    for parser, shown in (("kimi_k2", "functions.ping:4"), ("qwen", "functionsping4")):
+        async with gateway(tmp_path, script, tool_call_parser=parser, chat_template=str(template)) as client:
+            answer = await client.chat.completions.create(model="mock", messages=turns)
+            assert answer.choices[0].message.content == f"|{shown} |{shown}|"
 
 
 async def test_OA_09_none_without_tools(tmp_path):

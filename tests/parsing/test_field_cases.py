@@ -8,10 +8,15 @@ import pytest
 
 from smg.core.batch import TokenLogprobs
 from smg.core.events import ReasoningDelta, TextDelta, ToolCallDelta, ToolCallStart
-from smg.core.request import Tool
+from smg.core.request import Message as Turn
+from smg.core.request import Tool, ToolCall
 from smg.core.stream import RowOutput
 from smg.parsing.base import Start
-from tests.parsing.runs import STANDARD, Message, call, feed, fold, whole_chain
+from smg.parsing.call_ids import recalled
+from smg.parsing.chain import Chain
+from smg.parsing.forced import Forced
+from smg.parsing.table import TOOLS
+from tests.parsing.runs import STANDARD, Message, call, feed, fold, row, whole_chain
 from tests.splits import splits
 
 OPENED = Start(prompt_tail="<|im_start|>assistant\n<think>\n", tools=STANDARD)
@@ -158,6 +163,40 @@ def test_TP_07_ids_of_kimi():
         assert call("kimi_k2", chunks).read() == [("get_weather", {"city": "Oslo"})]
 
 
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ("functions.get_weather:3", "functions.get_weather:3"),
+        ("functionsget_weather4", "functions.get_weather:4"),
+        ("functions_get_weather_4", "functions.get_weather:4"),
+        ("call_0a1b2c3d", "functions.get_weather:1"),
+        ("", "functions.get_weather:1"),
+    ],
+)
+def test_TP_07_the_history_of_kimi_has_its_own_ids(given, own):
+    messages = [
+        Turn("assistant", tool_calls=[ToolCall("functions.ping:0", "ping", "{}"), ToolCall(given, "get_weather", "")]),
+        Turn("tool", "rain", tool_call_id=given),
+        Turn("tool", "pong", tool_call_id="functions.ping:0"),
+    ]
+    assistant, rain, pong = recalled(messages, row(TOOLS, "kimi_k2").recall)
+    assert [call.id for call in assistant.tool_calls] == ["functions.ping:0", own]
+    assert (rain.tool_call_id, pong.tool_call_id) == (own, "functions.ping:0")
+    assert messages[1].tool_call_id == given, "the request itself stays as it is"
+
+
+def test_TP_08_the_history_of_mistral_has_ids_of_nine_characters():
+    messages = [
+        Turn("assistant", tool_calls=[ToolCall("call_0a1b2c3d", "ping", ""), ToolCall("aB3dE6gH9", "ping", "")]),
+        Turn("tool", "pong", tool_call_id="call_0a1b2c3d"),
+    ]
+    assistant, result = recalled(messages, row(TOOLS, "mistral").recall)
+    first, second = (call.id for call in assistant.tool_calls)
+    assert re.fullmatch("[A-Za-z0-9]{9}", first)
+    assert (result.tool_call_id, second) == (first, "aB3dE6gH9")
+    assert recalled(messages, row(TOOLS, "mistral").recall)[0].tool_calls[0].id == first, "the same in every turn"
+
+
 def test_TP_08_mistral_names_and_ids():
     given = ["[TOOL_CALLS]", "get_", "weather", "[ARGS]", '{"', "city", '": "Pa', 'ris"}', "[TOOL_CALLS]ping[ARGS]{}"]
     for chunks in splits(given):
@@ -169,6 +208,32 @@ def test_TP_08_mistral_names_and_ids():
         assert len(set(ids)) == 2
         assert all(re.fullmatch("[A-Za-z0-9]{9}", one) for one in ids)
     assert ids_of("mistral", "[TOOL_CALLS]ping[CALL_ID]aB3dE6gH9[ARGS]{}") == ["aB3dE6gH9"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}[TOOL_CALLS]ping[ARGS]{}',
+        '[{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "ping", "arguments": {}}]',
+    ],
+)
+def test_TP_08_the_same_under_a_forced_choice(text):
+    native = row(TOOLS, "mistral")
+    for chunks in splits([text]):
+        start = Start(tools=STANDARD)
+        chain = Chain(0, start, None, Forced(None, native.factory)(start), mint=native.mint)
+        events = [*feed(chain, chunks), *chain.finish("stop")]
+        assert fold(events) == ("", "", [("get_weather", '{"city": "Paris"}'), ("ping", "{}")], "tool_calls")
+        ids = [event.id for event in events if isinstance(event, ToolCallStart)]
+        assert all(re.fullmatch("[A-Za-z0-9]{9}", one) for one in ids)
+
+
+def test_TP_07_the_same_form_under_a_forced_choice():
+    native = row(TOOLS, "kimi_k2")
+    start = Start(tools=STANDARD)
+    chain = Chain(0, start, None, Forced(STANDARD[0], native.factory)(start), mint=native.mint, earlier=2)
+    events = feed(chain, ['{"city": "Oslo"}'])
+    assert [event.id for event in events if isinstance(event, ToolCallStart)] == ["functions.get_weather:2"]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +352,15 @@ def test_RP_01_a_marker_cut_after_its_first_character():
     for chunks in splits(given):
         message = call("hermes", chunks, start=OPENED, reasoning="qwen3")
         assert message == Message("let me think", "", (("ping", "{}"),), "tool_calls")
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [("Sure.<think>a</think>b", "Sure.b"), ("\n<think>a</think>b", "b"), (" <think>a</think>b", "b")],
+)
+def test_RP_02_text_before_the_opening_marker(text, content):
+    for chunks in splits([text]):
+        assert call("hermes", chunks, reasoning="qwen3") == Message("a", content)
 
 
 def test_RP_03_thinking_switched_off():

@@ -69,6 +69,22 @@ def test_several_calls_as_json():
     assert read(text, named=False).calls == (*OSLO, ("ping", "{}"))
 
 
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("mistral", '[TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}[TOOL_CALLS]ping[ARGS]{}'),
+        ("mistral", f'[TOOL_CALLS] [{{"name": "get_weather", "arguments": {OSLO[0][1]}}}, {{"name": "ping"}}]'),
+        ("pythonic", "[get_weather(city='Oslo'), ping()]"),
+        ("sarashina", "[{'name': 'get_weather', 'arguments': {'city': 'Oslo'}}, {'name': 'ping'}]"),
+        ("llama", '{"name": "get_weather", "parameters": {"city": "Oslo"}}; {"name": "ping", "parameters": {}}'),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_TP_06_forms_that_begin_like_JSON(family, text, named):
+    message = read(text, family=family, named=named)
+    assert (message.read(), message.content) == ([("get_weather", {"city": "Oslo"}), ("ping", {})], "")
+
+
 def test_only_one_object_is_the_arguments():
     message = read('{"city": "Oslo"}{"city": "Bergen"}')
     assert (message.calls, message.content) == (OSLO, "")

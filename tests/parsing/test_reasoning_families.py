@@ -98,6 +98,23 @@ CASES = [
         "<|open|>tools<|sep|>x<|close|>tools<|sep|>",
     ),
     ("kimi_k3", Start(thinking=False), "answer<|close|>response<|sep|><|end_of_msg|>", "", "answer"),
+    # Muse's messages, by whom they are to.
+    (
+        "muse_glimmer",
+        Start(prompt_tail="<|start|>assistant"),
+        " to=self<|message|>r<|eom|><|start|>assistant to=user<|message|>c<|eot|>",
+        "r",
+        "c",
+    ),
+    (
+        "muse_glimmer",
+        Start(prompt_tail="<|start|>assistant to=self<|message|>"),
+        "a<|eom|><|start|>assistant to=self<|message|>b to=tool.f<|message|><atem:function_calls>x<|eot|>",
+        "ab",
+        "<atem:function_calls>x",
+    ),
+    ("muse_glimmer", OUTSIDE, "plain to=x and more", "", "plain to=x and more"),
+    ("k2_horizon", Start(prompt_tail="<ifm|think_fast>"), "r</ifm|think_fast>c", "r", "c"),
 ]
 
 

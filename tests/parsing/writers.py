@@ -98,6 +98,22 @@ def _minimax(name: str, values: dict[str, Any]) -> str:
     return f'<invoke name="{name}">\n' + "".join(parts) + "</invoke>"
 
 
+def _m3(name: str, values: dict[str, Any]) -> str:
+    space = "]<]minimax[>["
+
+    def element(key: str, value: Any) -> str:
+        match value:
+            case dict():
+                inner = "".join(element(*pair) for pair in value.items())
+            case list():
+                inner = "".join(element("item", item) for item in value)
+            case _:
+                inner = bare(value)
+        return f"{space}<{key}>{inner}{space}</{key}>"
+
+    return f'{space}<invoke name="{name}">' + "".join(element(*pair) for pair in values.items()) + f"{space}</invoke>"
+
+
 def _kimi(calls: Calls) -> str:
     parts = [
         f"<|tool_call_begin|>functions.{name}:{number}<|tool_call_argument_begin|>{dumps(values)}<|tool_call_end|>"
@@ -172,6 +188,7 @@ WRITERS: dict[str, Writer] = {
         for name, values in calls
     ),
     "minimax_m2": block("<minimax:tool_call>\n", "\n</minimax:tool_call>", _minimax),
+    "minimax_m3": block("]<]minimax[>[<tool_call>\n", "\n]<]minimax[>[</tool_call>", _m3),
     "minimax_m1": lambda calls: "<tool_calls>\n" + each("@")(calls) + "\n</tool_calls>",
     "cohere": array("<|START_ACTION|>@<|END_ACTION|>", objects("tool_name", "parameters")),
     "longcat": each("<longcat_tool_call>\n@\n</longcat_tool_call>"),
@@ -197,6 +214,34 @@ WRITERS: dict[str, Writer] = {
         "<dots_function_call>",
         "</dots_function_call>",
         params('<invoke name="NAME">', '<parameter name="KEY">VALUE</parameter>', "</invoke>"),
+    ),
+    "plamo3": block(
+        "<|plamo:begin_tool_requests:plamo|>",
+        "<|plamo:end_tool_requests:plamo|>",
+        header(
+            "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>NAME<|plamo:end_tool_name:plamo|>"
+            "<|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>ARGS"
+            "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>"
+        ),
+        "",
+    ),
+    "k2_horizon": block(
+        "<ifm|tool_calls>\n",
+        "\n</ifm|tool_calls>",
+        params(
+            "<ifm|tool_call>NAME\n",
+            "<ifm|arg_key>KEY</ifm|arg_key>\n<ifm|arg_value>VALUE</ifm|arg_value>\n",
+            "</ifm|tool_call>",
+        ),
+    ),
+    "muse_glimmer": block(
+        "<atem:function_calls>\n",
+        "\n</atem:function_calls>",
+        params(
+            '<atem:invoke name="NAME">\n',
+            '<atem:parameter name="KEY">VALUE</atem:parameter>\n',
+            "</atem:invoke>",
+        ),
     ),
     "solar_open": lambda calls: "".join(
         f"<|tool_call:begin|>c{number}<|tool_call:name|>{name}<|tool_call:args|>{dumps(values)}<|tool_call:end|>"

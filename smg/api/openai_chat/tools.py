@@ -3,8 +3,9 @@
 from typing import Any
 
 from smg.api.openai_chat import types
+from smg.constraints import custom
 from smg.core.errors import bad_request
-from smg.core.request import Tool, ToolChoice
+from smg.core.request import Tool, ToolChoice, ToolGrammar
 from smg.core.wire import Union, Unknown, convert, kind_of
 
 _TOOLS: Union[Any] = Union({"function": types.FunctionTool, "custom": types.CustomTool}, default="function")
@@ -23,7 +24,7 @@ def tools(body: types.ChatBody) -> list[Tool]:
             case types.FunctionTool():
                 out.append(_function(wire.function, raw, f"{path}.function"))
             case types.CustomTool():
-                out.append(Tool(wire.custom.name, wire.custom.description, kind="custom", raw=raw))
+                out.append(_custom(wire.custom, raw, f"{path}.custom"))
             case Unknown():
                 raise bad_request(f"unknown kind of tool '{wire.type}'", f"{path}.type")
     return out
@@ -34,6 +35,28 @@ def _function(function: types.Function, raw: dict[str, Any], path: str) -> Tool:
         raise bad_request("a function needs a name", f"{path}.name")
     parameters = function.parameters if function.parameters is not None else {"type": "object", "properties": {}}
     return Tool(function.name, function.description, parameters, function.strict, raw=raw)
+
+
+def _custom(wire: types.CustomDefinition, raw: dict[str, Any], path: str) -> Tool:
+    if not wire.name:
+        raise bad_request("a tool needs a name", f"{path}.name")
+    grammar = None if wire.format is None else _grammar(wire.format, f"{path}.format")
+    return Tool(wire.name, wire.description, kind="custom", raw=raw, grammar=grammar)
+
+
+def _grammar(value: dict[str, Any], path: str) -> ToolGrammar | None:
+    match value.get("type"):
+        case "text":
+            return None
+        case "grammar":
+            nested = value.get("grammar")
+            if isinstance(nested, dict):
+                value, path = nested, f"{path}.grammar"
+            wire = convert(value, types.GrammarFormat, path)
+            grammar = ToolGrammar(wire.syntax, wire.definition)
+            custom.check(grammar, f"{path}.definition")
+            return grammar
+    raise bad_request("unknown format of a custom tool's input, expected text or grammar", f"{path}.type")
 
 
 def tool_choice(body: types.ChatBody, offered: list[Tool]) -> ToolChoice:

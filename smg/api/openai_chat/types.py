@@ -1,6 +1,6 @@
 """The wire types of a chat request: every field nullable, because null means absent; unknown fields are tolerated."""
 
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -229,8 +229,16 @@ class FunctionTool(msgspec.Struct):
 
 
 class CustomDefinition(msgspec.Struct):
+    """``format`` is text, or a grammar with its definition and syntax: nested as in chat, or flat as in Responses."""
+
     name: str
     description: str | None = None
+    format: dict[str, Any] | None = None
+
+
+class GrammarFormat(msgspec.Struct):
+    definition: str
+    syntax: Literal["lark", "regex"]
 
 
 class CustomTool(msgspec.Struct):

@@ -126,6 +126,13 @@ class TelemetrySettings(Group, frozen=True):
             le=10_000,
         ),
     ] = 0
+    debug_header: Annotated[
+        bool,
+        option(
+            "--debug-header",
+            "Let every client see what was made of its own request (header x-smg-debug); else only admins may.",
+        ),
+    ] = False
     worker_header: Annotated[
         bool, option("--worker-header", "Name the engine that served a request in the header x-smg-worker.")
     ] = False

@@ -36,16 +36,20 @@ def looks_like(text: str) -> bool:
 
 def to_lark(text: str) -> str:
     """Translate the grammar ``text``, whose start rule is ``root``. Raises GrammarError."""
-    parser = _Parser(_tokens(text))
+    start, rules = to_rules(text, "r")
+    return "\n".join([f"start: {start}", *rules]) + "\n"
+
+
+def to_rules(text: str, prefix: str) -> tuple[str, list[str]]:
+    """As ``to_lark``, as part of a larger grammar: its start rule and its rules, all named ``prefix`` and a number."""
+    parser = _Parser(_tokens(text), prefix)
     rules = parser.rules()
     if "root" not in rules:
         raise GrammarError("the grammar has no rule 'root'")
     missing = parser.used - rules.keys()
     if missing:
         raise GrammarError(f"the grammar has no rule '{min(missing)}'")
-    lines = [f"start: {parser.number('root')}"]
-    lines += [f"{parser.number(name)}: {body}" for name, body in rules.items()]
-    return "\n".join(lines) + "\n"
+    return parser.number("root"), [f"{parser.number(name)}: {body}" for name, body in rules.items()]
 
 
 def _tokens(text: str) -> list[tuple[str, str, int]]:
@@ -66,8 +70,9 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
 class _Parser:
     """Recursive descent over the tokens; ``used`` collects the rules that are referred to."""
 
-    def __init__(self, tokens: Sequence[tuple[str, str, int]]) -> None:
+    def __init__(self, tokens: Sequence[tuple[str, str, int]], prefix: str) -> None:
         self._tokens = tokens
+        self._prefix = prefix
         self._place = 0
         self._depth = 0
         self._numbers: dict[str, int] = {}
@@ -75,7 +80,7 @@ class _Parser:
 
     def number(self, name: str) -> str:
         """The rule's name in Lark, where names have other rules than here."""
-        return f"r{self._numbers.setdefault(name, len(self._numbers))}"
+        return f"{self._prefix}{self._numbers.setdefault(name, len(self._numbers))}"
 
     def rules(self) -> dict[str, str]:
         out: dict[str, str] = {}

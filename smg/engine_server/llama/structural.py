@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from smg.engine_server.llama import gbnf
+
 # Nesting that no generated tag has; the converter calls itself for each level.
 _MAX_DEPTH = 64
 
@@ -84,6 +86,14 @@ class _Writer:
     def _regex(self, piece: dict[str, Any]) -> str:
         pattern = re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", piece["pattern"])
         return self._terminal(f"/{pattern}/")
+
+    def _grammar(self, piece: dict[str, Any]) -> str:
+        try:
+            start, rules = gbnf.to_rules(piece["grammar"], f"g{len(self.rules)}_")
+        except gbnf.GrammarError as error:
+            raise TagError(str(error)) from None
+        self.rules += rules
+        return start
 
     def _any_text(self, piece: dict[str, Any]) -> str:
         return self._terminal(_ANY)

@@ -17,8 +17,10 @@ class EngineRoute(msgspec.Struct, frozen=True):
     dialect: str = ""
 
 
+CHAT = "chat_api"
+
 ROUTES: tuple[EngineRoute, ...] = (
-    EngineRoute("chat_api", "chat completions over HTTP", ("/v1/chat/completions",), "openai_chat"),
+    EngineRoute(CHAT, "chat completions over HTTP", ("/v1/chat/completions",), "openai_chat"),
     EngineRoute("completions_api", "completions over HTTP", ("/v1/completions",), "openai_completions"),
     EngineRoute("generate_api", "SGLang's generate over HTTP", ("/generate",), "generate"),
     EngineRoute("tokenize_api", "tokenizing over HTTP", ("/v1/tokenize", "/tokenize"), "tokenize"),

@@ -1,7 +1,8 @@
 """Reads token counts from an answer that is only passed on (field case LM-03).
 
-The bytes come out as they went in, with one exception: when the gateway itself has asked for a usage event that the
-client did not want, this event alone is taken out again.
+The bytes come out as they went in, with two exceptions: when the gateway itself has asked for a usage event that the
+client did not want, this event alone is taken out again; and reasoning under its newer name gets the one that clients
+read (field case OA-08).
 """
 
 import contextlib
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from smg.core.events import Usage
+from smg.engines.http import reasoning
 from smg.engines.http.sse import Events, data_of
 
 # Bytes of a buffered answer that are kept to read its counts.
@@ -37,12 +39,14 @@ class Tap(Protocol):
 class StreamTap:
     """The tap of server-sent events. Only whole events go out, so that something can be put between any two of them.
 
-    ``hide`` takes events out that have a usage and nothing else (OpenAI's: no choices).
+    ``hide`` takes events out that have a usage and nothing else (OpenAI's: no choices). ``chat``: the events are chunks
+    of a chat answer.
     """
 
-    def __init__(self, *, hide: bool = False) -> None:
+    def __init__(self, *, hide: bool = False, chat: bool = False) -> None:
         self._events = Events()
         self._hide = hide
+        self._chat = chat
         self._counts = Counts()
 
     @property
@@ -50,11 +54,14 @@ class StreamTap:
         return self._counts.usage
 
     def feed(self, data: bytes) -> bytes:
-        return b"".join(event for event in self._events.feed(data) if not self._take(event))
+        return b"".join(self._own(event) for event in self._events.feed(data) if not self._take(event))
 
     def finish(self) -> bytes:
         rest, self._events.rest = self._events.rest, b""
         return b"" if self._take(rest) else rest
+
+    def _own(self, event: bytes) -> bytes:
+        return reasoning.of_event(event) if self._chat else event
 
     def _take(self, event: bytes) -> bool:
         """Read an event; True when it is to be hidden."""
@@ -69,9 +76,10 @@ class StreamTap:
 
 
 class BodyTap:
-    """The tap of an answer in one piece."""
+    """The tap of an answer in one piece. One of ``chat`` is held until it is whole, if it is not too long for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, chat: bool = False) -> None:
+        self._chat = chat
         self._parts: list[bytes] = []
         self._size = 0
         self._counts = Counts()
@@ -82,17 +90,21 @@ class BodyTap:
 
     def feed(self, data: bytes) -> bytes:
         self._size += len(data)
-        if self._size > MAX_BODY:
-            self._parts.clear()
-        else:
+        if self._size <= MAX_BODY:
             self._parts.append(data)
-        return data
+            return b"" if self._chat else data
+        held = b"".join(self._parts) if self._chat else b""
+        self._parts.clear()
+        return held + data
 
     def finish(self) -> bytes:
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
-            self._counts.learn(msgspec.json.decode(b"".join(self._parts)))
+        body = b"".join(self._parts)
         self._parts.clear()
-        return b""
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
+            self._counts.learn(msgspec.json.decode(body))
+        if not self._chat:
+            return b""
+        return reasoning.of_body(body) or body
 
 
 class Counts:

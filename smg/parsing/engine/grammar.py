@@ -61,7 +61,7 @@ class Grammar(msgspec.Struct, frozen=True):
     ``begin`` and ``end`` open and close a wrapper around calls; ``wrapped``: calls count only inside one. ``drop`` are
     control texts that are never shown, and ``drop_patterns`` those that no list can spell. ``undeclared`` is what
     happens to a call of an unknown tool when the operator has not said it. ``prefill`` is text that counts as the
-    beginning of the output when the prompt ends with it.
+    beginning of the output when the prompt ends with it. ``tokens`` are what markers are made of that take several.
     """
 
     calls: tuple[Call, ...]
@@ -72,6 +72,7 @@ class Grammar(msgspec.Struct, frozen=True):
     drop_patterns: tuple[Pattern, ...] = ()
     undeclared: str | None = None
     prefill: str = ""
+    tokens: tuple[str, ...] = ()
 
 
 # What may be a token of its own in a marker.
@@ -81,7 +82,7 @@ _TOKENS = (re.compile(r"<[^<>\s\x00\x01]+>"), re.compile(r"\[/?[A-Z_]+\]"), re.c
 def special_texts(grammar: Grammar) -> tuple[str, ...]:
     """Every text of the format that a vocabulary may have as a token: they must reach the parser."""
     found = {token for text in _strings(grammar) for pattern in _TOKENS for token in pattern.findall(text)}
-    return tuple(sorted(found))
+    return tuple(sorted(found.union(grammar.tokens)))
 
 
 def _strings(value: Any) -> Iterator[str]:

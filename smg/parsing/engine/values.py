@@ -50,15 +50,31 @@ class Kinds:
 
 def kinds_of(tool: Tool | None, key: str) -> Kinds:
     """The types of argument ``key`` of ``tool``."""
+    schema = tool.schema if tool is not None else {}
+    return kinds_in(member(schema, schema, key), schema)
+
+
+def kinds_in(schema: Any, root: Mapping[str, Any]) -> Kinds:
+    """The types of a value with ``schema``, which is somewhere in ``root``."""
     kinds = Kinds()
-    schema = (tool.parameters if tool is not None else None) or {}
-    properties = schema.get("properties")
-    own = properties.get(key) if isinstance(properties, Mapping) else None
-    if own is None:
-        own = schema.get("additionalProperties")
-    for one in _alternatives(own, schema):
+    for one in _alternatives(schema, root):
         _collect(one, kinds)
     return kinds
+
+
+def member(schema: Any, root: Mapping[str, Any], key: str) -> Any:
+    """What ``schema`` says of an object's member ``key``; None: nothing."""
+    alternatives = list(_alternatives(schema, root))
+    for one in alternatives:
+        properties = one.get("properties")
+        if isinstance(properties, Mapping) and properties.get(key) is not None:
+            return properties[key]
+    return next((one["additionalProperties"] for one in alternatives if "additionalProperties" in one), None)
+
+
+def items(schema: Any, root: Mapping[str, Any]) -> Any:
+    """What ``schema`` says of an array's items; None: nothing."""
+    return next((one["items"] for one in _alternatives(schema, root) if "items" in one), None)
 
 
 def _alternatives(own: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -32,8 +32,9 @@ class Delimiters(msgspec.Struct, frozen=True):
     ``start``: ``prompt`` begins inside when the prompt ends with an opener, ``inside`` always unless the prompt ends
     with a closed block or thinking is off. ``tools`` are the markers of a call, which end reasoning that the model
     forgot to close (case RP-04) if ``head`` (None: always) says that a call follows; they are looked for only when
-    tools are offered. ``drop`` are control texts that are not shown outside reasoning. ``trim``: the line end right
-    after a closer belongs to it. ``once``: only the first block counts.
+    tools are offered. ``drop`` are control texts that are not shown outside reasoning. ``tokens`` are what markers are
+    made of that take several. ``trim``: the line end right after a closer belongs to it. ``once``: only the first block
+    counts.
     """
 
     openers: tuple[str, ...] = (OPENER,)
@@ -42,6 +43,7 @@ class Delimiters(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
     head: Head | None = None
     drop: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
     trim: bool = False
     once: bool = False
 
@@ -85,7 +87,13 @@ class DelimiterParser:
             closers = (*closers, *(closer + "\n" for closer in closers))
         self._closers = frozenset(closers)
         tools = delimiters.tools if start.tools else ()
-        self.markers: tuple[str, ...] = (*delimiters.openers, *delimiters.closers, *tools, *delimiters.drop)
+        self.markers: tuple[str, ...] = (
+            *delimiters.openers,
+            *delimiters.closers,
+            *tools,
+            *delimiters.drop,
+            *delimiters.tokens,
+        )
         self._legal_first = markers(*delimiters.openers, *(() if self._inside else closers))
         self._legal_inside = markers(*delimiters.openers, *closers, *tools)
         self._legal_outside = markers(*delimiters.openers, *delimiters.drop)

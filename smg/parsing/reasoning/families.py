@@ -53,5 +53,17 @@ SEED = Delimiters(("<seed:think>",), ("</seed:think>",), tools=("<seed:tool_call
 GEMMA = Delimiters(("<|channel>thought\n", "<|channel>thought", "<|channel>"), ("<channel|>",), tools=("<|tool_call>",))
 APERTUS = Delimiters(("<|inner_prefix|>",), ("<|inner_suffix|>",), tools=("<|tools_prefix|>",))
 APRIEL = Delimiters((), ("[BEGIN FINAL RESPONSE]",), "inside", drop=("[END FINAL RESPONSE]",))
-PLAMO = Delimiters(("<|plamo:begin_think:plamo|>",), ("<|plamo:end_think:plamo|>",))
+PLAMO = Delimiters(
+    ("<|plamo:begin_think:plamo|>",),
+    ("<|plamo:end_think:plamo|>",),
+    tools=("<|plamo:begin_tool_requests:plamo|>",),
+    drop=("<|plamo:tag|>",),
+    tokens=("<|plamo:begin_", "<|plamo:end_", ":plamo|>"),
+)
+K2_HORIZON = Delimiters(
+    ("<ifm|think>", "<ifm|think_fast>", "<ifm|think_faster>"),
+    ("</ifm|think>", "</ifm|think_fast>", "</ifm|think_faster>"),
+    "inside",
+    tools=("<ifm|tool_calls>",),
+)
 SOLAR = Delimiters(("<|think|>",), ("<|end|>",), drop=("<|begin|>assistant", "<|content|>", "<|end|>"))

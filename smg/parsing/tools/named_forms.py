@@ -8,6 +8,7 @@ from smg.parsing.engine.grammar import Call, Grammar
 from smg.parsing.engine.json_calls import JsonCalls
 from smg.parsing.engine.named import Bare, Json, Named
 from smg.parsing.engine.python_calls import PythonCalls
+from smg.parsing.markers import GAP
 from smg.parsing.tools.json_forms import OBJECT
 
 END_OF_SENTENCE = "<｜end▁of▁sentence｜>"
@@ -99,6 +100,33 @@ SOLAR_OPEN = Grammar(
         ),
     ),
     drop=("<|tool_calls|>",),
+)
+
+
+def _plamo(kind: str, name: str) -> str:
+    return f"<|plamo:{kind}_{name}:plamo|>"
+
+
+# Their markers take several tokens; of these the vocabulary may count some as special.
+PLAMO_TOKENS = ("<|plamo:begin_", "<|plamo:end_", ":plamo|>")
+PLAMO3 = Grammar(
+    (
+        Call(
+            Named(
+                Bare(ends=(_plamo("end", "tool_name"),)),
+                Json(
+                    before=(f"{_plamo('begin', 'tool_arguments')}{GAP}<|plamo:constrain|>json<|plamo:msg|>",),
+                    after=(_plamo("end", "tool_arguments"),),
+                ),
+            ),
+            open=(f"{_plamo('begin', 'tool_request')}{GAP}{_plamo('begin', 'tool_name')}",),
+            close=(_plamo("end", "tool_request"),),
+        ),
+    ),
+    begin=(_plamo("begin", "tool_requests"),),
+    end=(_plamo("end", "tool_requests"),),
+    drop=("<|plamo:tag|>",),
+    tokens=PLAMO_TOKENS,
 )
 
 

@@ -1,7 +1,9 @@
 """Families that write arguments one by one, in elements or pairs (spec parsers 6.4, 6.9 to 6.11, 6.14, 6.16, 9)."""
 
 from smg.parsing.engine.grammar import Call, Grammar
+from smg.parsing.engine.json_calls import JsonCalls
 from smg.parsing.engine.named import Attributes, Bare, Named
+from smg.parsing.engine.nested import Nested
 from smg.parsing.engine.params import KeyAttribute, KeyElement, KeyInTag, Params
 from smg.parsing.markers import GAP, WORD
 from smg.parsing.tools.named_forms import END_OF_SENTENCE
@@ -26,17 +28,35 @@ MIMO = _function("<tool_call>", "</tool_call>", verbatim=True)
 SEED_OSS = _function("<seed:tool_call>", "</seed:tool_call>")
 
 
-def _invoke(begin: str, end: str, *, entities: bool = False) -> Grammar:
-    """``<invoke name="NAME"><parameter name="KEY">value</parameter></invoke>`` in a wrapper; or JSON in it."""
+def _invoke(begin: str, end: str, *, entities: bool = False, space: str = "") -> Grammar:
+    """``<invoke name="NAME"><parameter name="KEY">value</parameter></invoke>`` in a wrapper; or JSON in it.
+
+    ``space`` is the elements' namespace.
+    """
+    close = f"</{space}invoke>"
     params = Params(
-        KeyAttribute(("<parameter",)), close=("</parameter>",), end=("</invoke>", end), entities=entities, json=True
+        KeyAttribute((f"<{space}parameter",)),
+        close=(f"</{space}parameter>",),
+        end=(close, end),
+        entities=entities,
+        json=True,
     )
-    call = Call(Named(Attributes(), params), open=("<invoke",), close=("</invoke>",))
+    call = Call(Named(Attributes(), params), open=(f"<{space}invoke",), close=(close,))
     return Grammar((call,), begin=(begin,), end=(end,), wrapped=True)
 
 
 MINIMAX_M2 = _invoke("<minimax:tool_call>", "</minimax:tool_call>", entities=True)
+MUSE = _invoke("<atem:function_calls>", "</atem:function_calls>", space="atem:")
 DOTS = _invoke("<dots_function_call>", "</dots_function_call>")
+
+_M3 = "]<]minimax[>["
+_M3_END = (f"{_M3}</invoke>", f"{_M3}</tool_call>")
+MINIMAX_M3 = Grammar(
+    (Call(Named(Attributes(), Nested(_M3, _M3_END)), open=(f"{_M3}<invoke",), close=_M3_END[:1]),),
+    begin=(f"{_M3}<tool_call>",),
+    end=_M3_END[1:],
+    wrapped=True,
+)
 
 MINICPM5 = Grammar(
     (
@@ -118,6 +138,32 @@ GLM = _pairs("<tool_call>")
 IQUEST = _pairs("<iquest_tool_call>", verbatim=True)
 # Tokens of these may carry a suffix after a colon.
 HY_V3 = _pairs(f"<tool_call{WORD}>", end=WORD, begin=(f"<tool_calls{WORD}>",), close=(f"</tool_calls{WORD}>",))
+
+_IFM_CALL = ("<ifm|tool_call>", "</ifm|tool_call>")
+K2_HORIZON = Grammar(
+    (
+        Call(JsonCalls(), open=_IFM_CALL[:1], close=_IFM_CALL[1:], first="{"),
+        Call(
+            Named(
+                Bare(ends=("\n",), kept=("<ifm|arg_key>", _IFM_CALL[1])),
+                Params(
+                    KeyElement(
+                        ("<ifm|arg_key>",),
+                        ("</ifm|arg_key>",),
+                        ("<ifm|arg_value>",),
+                        ("<ifm|arg_type>", "</ifm|arg_type>"),
+                    ),
+                    close=("</ifm|arg_value>",),
+                    end=_IFM_CALL[1:],
+                ),
+            ),
+            open=_IFM_CALL[:1],
+            close=_IFM_CALL[1:],
+        ),
+    ),
+    begin=("<ifm|tool_calls>",),
+    end=("</ifm|tool_calls>",),
+)
 
 
 def _unescape(text: str) -> str:

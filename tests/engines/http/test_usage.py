@@ -97,3 +97,43 @@ class TestEvents:
             out += events.feed(bytes(1 << 20))
         assert len(out) == 1
         assert events.rest == b""
+
+
+REASONED = b'data: {"choices":[{"index":0,"delta":{"reasoning":"hm","content":null}}]}\n\n'
+RENAMED = b'data: {"choices":[{"index":0,"delta":{"content":null,"reasoning_content":"hm"}}]}\n\n'
+
+
+class TestReasoning:
+    """OA-08: clients always find it as reasoning_content, whatever the engine calls it."""
+
+    def test_OA_08_in_a_stream_wherever_it_is_cut(self):
+        stream = REASONED + STREAMS["text-before"]
+        for cut in range(len(stream)):
+            tap = StreamTap(chat=True)
+            out = tap.feed(stream[:cut]) + tap.feed(stream[cut:]) + tap.finish()
+            assert (out, tap.usage) == (RENAMED + STREAMS["text-before"], Usage(7, 3))
+
+    def test_OA_08_in_a_whole_answer(self):
+        body = b'{"choices":[{"message":{"content":"a","reasoning":"hm"}}],"usage":{"prompt_tokens":7}}'
+        for cut in range(len(body)):
+            tap = BodyTap(chat=True)
+            assert tap.feed(body[:cut]) + tap.feed(body[cut:]) == b""
+            assert tap.finish() == body.replace(b"reasoning", b"reasoning_content")
+            assert tap.usage == Usage(7)
+
+    def test_OA_08_where_both_are_given_the_name_that_clients_read_wins(self):
+        tap = BodyTap(chat=True)
+        tap.feed(b'{"choices":[{"message":{"reasoning":"a","reasoning_content":"b"}}]}')
+        assert tap.finish() == b'{"choices":[{"message":{"reasoning_content":"b"}}]}'
+
+    @pytest.mark.parametrize(
+        "body", [b'{"reasoning": 1}', b'["reasoning"]', b'{"choices": ["reasoning"]}', b'"reasoning" no json', b""]
+    )
+    def test_what_is_no_answer_stays_as_it_is(self, body):
+        tap = BodyTap(chat=True)
+        assert tap.feed(body) + tap.finish() == body
+
+    def test_a_very_long_answer_goes_by(self):
+        tap = BodyTap(chat=True)
+        sent = b"".join(tap.feed(bytes(1 << 20)) for _ in range(MAX_BODY // (1 << 20) + 2)) + tap.finish()
+        assert len(sent) == MAX_BODY + (2 << 20)

@@ -1,0 +1,146 @@
+"""Our tool parsers beside vLLM's own, on outputs of many families, read whole and streamed: they agree but for what is
+listed. The list is docs/parser-differences.md; one process of vLLM's Python answers for all tests."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from smg.parsing.base import Start
+from smg.parsing.table import TOOLS
+from tests.parsing.peers import CASES, ours, written
+from tests.parsing.runs import STANDARD, row
+
+pytestmark = pytest.mark.real_vllm
+
+# Our family, and the name of vLLM's parser. Its Cohere parsers are not tool parsers of their own any more.
+PAIRS = {
+    "apertus": "apertus",
+    "deepseek": "deepseek_v3",
+    "deepseek31": "deepseek_v31",
+    "deepseek32": "deepseek_v32",
+    "deepseek_v4": "deepseek_v4",
+    "dots": "dots",
+    "ernie45": "ernie45",
+    "functiongemma": "functiongemma",
+    "gemma4": "gemma4",
+    "gigachat3": "gigachat3",
+    "glm45_moe": "glm45",
+    "glm47_moe": "glm47",
+    "granite": "granite",
+    "granite_20b_fc": "granite-20b-fc",
+    "hunyuan_a13b": "hunyuan_a13b",
+    "hy_v3": "hy_v3",
+    "inkling": "inkling",
+    "internlm": "internlm",
+    "jamba": "jamba",
+    "k2_horizon": "k2_horizon",
+    "kimi_k3": "kimi_k3",
+    "kimik2": "kimi_k2",
+    "lfm2": "lfm2",
+    "llama": "llama3_json",
+    "longcat": "longcat",
+    "mimo": "mimo",
+    "minicpm5": "minicpm5",
+    "minimax_m2": "minimax_m2",
+    "minimax_m3": "minimax_m3",
+    "mistral": "mistral",
+    "muse_glimmer": "muse_glimmer",
+    "olmo3": "olmo3",
+    "phi4mini": "phi4_mini_json",
+    "plamo3": "plamo3",
+    "pythonic": "pythonic",
+    "qwen": "hermes",
+    "qwen_xml": "qwen3_coder",
+    "seed_oss": "seed_oss",
+    "step3": "step3",
+    "xlam": "xlam",
+}
+# Tokens of the vocabulary where they are not just the parser's markers.
+SPECIALS = {
+    "hy_v3": [
+        *("<tool_calls>", "</tool_calls>", "<tool_call>", "</tool_call>", "<tool_sep>"),
+        *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    ],
+    # The version of the format that is a list.
+    "mistral": ["[TOOL_CALLS]"],
+}
+BOTH, STREAMED = ("whole", "streamed"), ("streamed",)
+# Where vLLM's calls are not those that were written; docs/parser-differences.md says why.
+DIFFERENT = {
+    ("functiongemma", "one"): BOTH,
+    ("functiongemma", "two"): BOTH,
+    ("functiongemma", "nested"): BOTH,
+    ("gemma4", "nested"): BOTH,
+    ("gigachat3", "two"): BOTH,
+    ("hunyuan_a13b", "odd"): STREAMED,
+    ("hunyuan_a13b", "nested"): STREAMED,
+    ("internlm", "two"): BOTH,
+    ("jamba", "one"): STREAMED,
+    ("jamba", "two"): STREAMED,
+    ("jamba", "odd"): STREAMED,
+    ("jamba", "nested"): STREAMED,
+    ("jamba", "unicode"): STREAMED,
+    ("minimax_m2", "odd"): BOTH,
+    ("minimax_m3", "nested"): BOTH,
+    ("phi4mini", "one"): STREAMED,
+    ("phi4mini", "two"): STREAMED,
+    ("phi4mini", "odd"): BOTH,
+    ("phi4mini", "nested"): BOTH,
+    ("phi4mini", "unicode"): STREAMED,
+    ("phi4mini", "none"): STREAMED,
+    ("step3", "odd"): BOTH,
+    ("step3", "nested"): BOTH,
+    ("xlam", "odd"): STREAMED,
+    ("xlam", "nested"): STREAMED,
+}
+
+
+@pytest.fixture(scope="module")
+def peer():
+    """Asks vLLM's parsers; one process for all questions."""
+    python = Path(os.environ["SMG_REAL_VLLM"]) / "venv" / "bin" / "python"
+    program = Path(__file__).with_name("parser_peer.py")
+    environment = {**os.environ, "VLLM_LOGGING_LEVEL": "CRITICAL", "PYTHONPATH": ""}
+    with subprocess.Popen(
+        [python, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+
+        def ask(question):
+            process.stdin.write(json.dumps(question) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield ask
+        process.stdin.close()
+
+
+def theirs(peer, family, text):
+    """The calls by vLLM, of the whole output and of its tokens one by one; an error in place of either."""
+    factory = row(TOOLS, family).factory
+    assert factory is not None
+    specials = SPECIALS.get(family) or [text for text in factory(Start()).markers if text.isprintable()]
+    longest = sorted(specials, key=len, reverse=True)
+    pieces = re.findall("|".join([*map(re.escape, longest), ".{1,3}?"]), text, re.DOTALL)
+    tools = [{"type": "function", "function": {"name": one.name, "parameters": one.parameters}} for one in STANDARD]
+    answer = peer({"parser": PAIRS[family], "tools": tools, "specials": specials, "pieces": pieces})
+    return {mode: _calls(read) for mode, read in answer.items()}
+
+
+def _calls(read):
+    try:
+        return [(name, json.loads(arguments or "{}")) for name, arguments in read["calls"]]
+    except (KeyError, ValueError):
+        return read
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("family", PAIRS)
+def test_the_same_calls(peer, family, case):
+    text = written(family, case)
+    assert ours(family, text) == CASES[case]
+    found = theirs(peer, family, text)
+    assert tuple(mode for mode in found if found[mode] != CASES[case]) == DIFFERENT.get((family, case), ()), found
