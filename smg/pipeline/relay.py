@@ -17,7 +17,7 @@ from smg.engines.http.usage import BodyTap, StreamTap, Tap
 from smg.fleet.breaker import Outcome
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.raw_call import RawCall
+from smg.pipeline.raw_call import Call
 from smg.pipeline.services import Services
 from smg.pipeline.trying import Trying
 from smg.routing.admission import AdmissionLease
@@ -36,7 +36,7 @@ class _Running(msgspec.Struct):
 class Relay:
     """Life of one forwarded request. Use: ``start``, ``read`` until it is empty, and always ``aclose``."""
 
-    def __init__(self, services: Services, ctx: RequestContext, call: RawCall) -> None:
+    def __init__(self, services: Services, ctx: RequestContext, call: Call) -> None:
         self._services = services
         self._ctx = ctx
         self._call = call

@@ -23,6 +23,7 @@ HEALTH_SECS = 5.0
 LOADS_SECS = 5.0
 _MAX_DOCUMENT = 16 << 20
 _MAX_REFUSAL = 64 << 10
+_JSON = "application/json"
 # Not the engine's to say: the gateway has its own request id, and makes its own framing where it has to.
 _DROPPED = HOP_BY_HOP | {"x-request-id", "host"}
 
@@ -85,14 +86,16 @@ class HttpDriver:
     ) -> RawResponse:
         """Pass a request on; cancelling it, or closing the answer's body, closes the engine's connection.
 
-        ``headers`` go as they are, with the engine's key beside them. An answer that a client is to see comes back with
-        its status, whatever that is.
+        ``headers`` go as they are, with the engine's key beside them; a body is JSON unless they say otherwise. An
+        answer that a client is to see comes back with its status, whatever that is.
 
         Raises:
             GatewayError: the engine is not reachable, broke off, has no room, or failed (see ``errors``).
         """
         try:
-            response = await self._client.request(method, path, self._headers(headers, body), self._ranked(body))
+            response = await self._client.request(
+                method, path, self._headers(headers, body), self._ranked(headers, body)
+            )
         except ConnectionError as error:
             raise errors.from_failure(error) from None
         if errors.refuses(response.status):
@@ -190,18 +193,18 @@ class HttpDriver:
 
     def _headers(self, headers: Mapping[str, str], body: bytes) -> list[tuple[str, str]]:
         out = [(name, value) for name, value in headers.items()]
-        if body:
-            out.append(("content-type", "application/json"))
+        if body and "content-type" not in headers:
+            out.append(("content-type", _JSON))
         if self.key:
             out.append(("authorization", f"Bearer {self.key}"))
         if self._client.address.rank is not None:
             out.append(("x-data-parallel-rank", str(self._client.address.rank)))
         return out
 
-    def _ranked(self, body: bytes) -> bytes:
-        """The body with the rank in it, where the worker is one of several."""
+    def _ranked(self, headers: Mapping[str, str], body: bytes) -> bytes:
+        """The body with the rank in it, where the worker is one of several; a form tells it by the header alone."""
         rank = self._client.address.rank
-        if rank is None or not body:
+        if rank is None or not body or headers.get("content-type", _JSON) != _JSON:
             return body
         fields = Fields(body)
         fields.put("data_parallel_rank", rank)
