@@ -21,7 +21,7 @@ _PARAMS: Mapping[str, str] = {
     "prompt_logprobs": "logprobs",
     "lora": "lora_path",
     "dp_rank": "data_parallel_rank",
-    "image": "messages",
+    **dict.fromkeys(("image", "audio", "video"), "messages"),
     **{kind: param_of(kind) for kind in CONSTRAINTS},
 }
 
