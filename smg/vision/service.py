@@ -26,6 +26,8 @@ from smg.vision.model import Tokens, read_files, vision_model
 from smg.vision.normalise import Precision
 from smg.vision.pool import MediaPool
 from smg.vision.sources import MediaPolicy
+from smg.vision.video.decode import VideoLimits
+from smg.vision.video.model import video_medium
 
 
 class Vision:
@@ -51,6 +53,9 @@ class Vision:
         self._items = Items(self._fetcher, self._pool, self._cache, max_tensor_bytes, metrics)
         self._image_options = DecodeOptions(max_pixels=settings.max_pixels, orient=not settings.ignore_orientation)
         self._audio_limits = AudioLimits(settings.audio_max_secs, timeout_secs=settings.decode_timeout_secs)
+        self._video_limits = VideoLimits(
+            settings.video_max_decoded_bytes, max_tensor_bytes, settings.max_pixels, settings.decode_timeout_secs
+        )
         threading.Thread(target=_warm, args=(state_dir,), name="smg-kernels", daemon=True).start()
 
     async def model(self, directory: str, name: str, tokens: Tokens, kind: str = "image") -> Medium | None:
@@ -66,6 +71,9 @@ class Vision:
         files = read_files(directory)
         if kind == "audio":
             return audio_medium(name, files, tokens, self._audio_limits)
+        if kind == "video":
+            settings = self._settings
+            return video_medium(name, files, tokens, settings.resample, settings.video_sampling, self._video_limits)
         model = vision_model(name, files, tokens, self._settings.resample) if kind == "image" else None
         return None if model is None else ImageMedium(model, self._image_options)
 

@@ -118,8 +118,8 @@ class MediaSettings(Group, frozen=True):
         int, option("--video-max-input-bytes", "Bytes of one video as it is sent or fetched.", ge=1)
     ] = 256 << 20
     video_max_decoded_bytes: Annotated[
-        int, option("--video-max-decoded-bytes", "Bytes of the frames that are taken of one video, as pixels.", ge=1)
-    ] = 1 << 30
+        int, option("--video-max-decoded-bytes", "Bytes of all frames that are taken of one video, as pixels.", ge=1)
+    ] = 8 << 30
     video_sampling: Annotated[
         Literal["huggingface", "vllm"],
         option("--video-sampling", "Whose choice of frames to follow: the Hugging Face processors' or vLLM's."),

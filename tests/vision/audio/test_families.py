@@ -1,6 +1,7 @@
 """What models hear: features as the processors make them, and how many tokens they are (spec multimodal 9).
 
-WhisperFeatureExtractor is asked itself, in its NumPy form. Inkling's needs torch: golden.json is made by generate_golden.py.
+WhisperFeatureExtractor is asked itself, in its NumPy form. Inkling's needs torch: golden.json is made by
+generate_golden.py.
 """
 
 import json
