@@ -83,12 +83,14 @@ class World:
         self.directory = directory
         self.vision = Vision(MediaSettings(**media), str(BUILD), 512 << 20, 256 << 20)
 
-    async def ask(self, precision: str | None, *content: object) -> tuple[list[int], EngineRequest]:
-        """The prompt before the images and the request for an engine."""
-        found = await self.vision.model(str(self.directory), "a-model", self.text.tokenizer)
+    async def ask(
+        self, precision: str | None, *content: object, kind: str = "image"
+    ) -> tuple[list[int], EngineRequest]:
+        """The prompt before its media, all of one kind, and the request for an engine."""
+        found = await self.vision.model(str(self.directory), "a-model", self.text.tokenizer, kind)
         assert found is not None
         message = Message("user", list(content))
-        request = GenerationRequest("chat", "m", messages=[message], placeholders={"image": found.placeholder})
+        request = GenerationRequest("chat", "m", messages=[message], placeholders={kind: found.placeholder})
         anchored = prepare_now(self.text, request).ids
         ids, inputs = await self.vision.inputs(found, anchored, list(request.media()), precision)
         self.family = found.family(precision or "float32")

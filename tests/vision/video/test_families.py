@@ -26,11 +26,12 @@ PICKS = {"qwen2": frames.qwen2, "qwen3": frames.qwen3}
 FPS = 2.0
 
 
-class Vocabulary:
-    ids = {"<|video_pad|>": 900, "<|vision_start|>": 901, "<|vision_end|>": 902}
+IDS = {"<|video_pad|>": 900, "<|vision_start|>": 901, "<|vision_end|>": 902}
 
+
+class Vocabulary:
     def id(self, token):
-        return self.ids.get(token)
+        return IDS.get(token)
 
     def encode(self, text):
         return [ord(char) for char in text]
