@@ -89,6 +89,11 @@ class Media:
         ids, inputs = await vision.inputs(medium, prepared.ids, wanted, element_type(workers))
         return WithMedia(replace(prepared, ids=ids), inputs, routing_ids(ids, inputs))
 
+    async def transcribes(self, record: ModelRecord, text: TextModel) -> bool:
+        """Whether the model writes down what is said, and nothing else. Raises GatewayError (400), as ``prepare``."""
+        medium = await self._medium(record, text, "file", MediaPart("audio"))
+        return bool(getattr(medium, "transcribes", False))
+
     def retain(self, records: Sequence[ModelRecord]) -> None:
         """Forget the models that are none of ``records``."""
         wanted = {_key(record) for record in records}

@@ -67,6 +67,8 @@ class AudioFamily(ABC):
     limit: ClassVar[int] = 10
     layout: ClassVar[Layout]
     keep_on_cpu: ClassVar[tuple[str, ...]] = ()
+    # Whether the model does nothing but write down what is said.
+    transcribes: ClassVar[bool] = False
 
     def __init__(self, config: AudioConfig, precision: Precision = "float32") -> None:
         self.config = config
@@ -148,6 +150,7 @@ class Qwen3Asr(Qwen3Omni):
 
     name = "qwen3_asr"
     least = 8000
+    transcribes = True
 
 
 class InklingAudio(AudioFamily):

@@ -35,6 +35,7 @@ class AudioMedium:
         self.vocabulary = Vocabulary(tokens)
         self.placeholder = family.placeholder
         self.limit = family.limit
+        self.transcribes = family.transcribes
         self.search_id = token_id(self.vocabulary, family.placeholder)
         self.settings = blake3(json.dumps([family.name, files], sort_keys=True).encode()).digest()
 
