@@ -62,8 +62,11 @@ def decode_audio(encoded: bytes, limits: AudioLimits = AudioLimits()) -> Clip:  
 
 
 def _sndfile(encoded: bytes, limits: AudioLimits, deadline: Deadline) -> Clip | None:
-    """By libsndfile; None when it can't read it."""
-    import soundfile
+    """By libsndfile; None when it can't read it, or is not there."""
+    try:
+        import soundfile
+    except (ImportError, OSError):  # the second: the module, but not the library
+        return None
 
     def blocks() -> Iterator[F32]:
         while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):

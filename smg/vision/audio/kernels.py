@@ -17,27 +17,14 @@ I64 = NDArray[np.int64]
 
 
 @kernel
-def resample_range(
-    samples: F32,
-    old: int,
-    new: int,
-    width: int,
-    weights: F32,
-    first: I64,
-    last: I64,
-    out: F32,
-    start: int,
-    end: int,
-) -> None:
+def resample_range(samples: F32, old: int, new: int, first: I64, weights: F32, out: F32, start: int, end: int) -> None:
     """Outputs ``start`` to ``end`` of ``smg.vision.audio.resample``."""
-    count = samples.shape[0]
+    count, taps = samples.shape[0], weights.shape[1]
     for i in range(start, end):
         phase = i % new
-        origin = i // new * old - width
-        low = max(first[phase], -origin)
-        high = min(last[phase], count - origin)
+        origin = i // new * old + first[phase]
         total = np.float32(0)
-        for tap in range(low, high):
+        for tap in range(max(0, -origin), min(taps, count - origin)):
             total += samples[origin + tap] * weights[phase, tap]
         out[i] = total
 
@@ -58,6 +45,6 @@ def compile_all() -> None:
     one = np.zeros(1, np.int64)
     weights: Any = np.zeros((1, 1), np.float32)
     weights.flags.writeable = False
-    resample_range(np.zeros(4, np.float32), 1, 1, 0, weights, one, one, np.zeros(4, np.float32), 0, 1)
+    resample_range(np.zeros(4, np.float32), 1, 1, one, weights, np.zeros(4, np.float32), 0, 1)
     power = np.zeros((1, 1))
     bands_range(power, one, one, np.zeros((1, 1)), np.zeros((1, 1)), 0, 1)
