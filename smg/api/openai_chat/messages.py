@@ -29,6 +29,7 @@ _PARTS: Union[Any] = Union(
         "thinking": types.ReasoningText,
         "image_url": types.ImageUrl,
         "video_url": types.VideoUrl,
+        "video": types.Video,
         "audio_url": types.AudioUrl,
         "input_audio": types.InputAudio,
     },
@@ -119,6 +120,8 @@ def _part(value: dict[str, Any], wire: Any, path: str) -> Part:
             return _media("image", wire.image_url, value, join(path, "image_url"))
         case types.VideoUrl():
             return _media("video", wire.video_url, value, join(path, "video_url"))
+        case types.Video():
+            return _media("video", wire.video, value, join(path, "video"))
         case types.AudioUrl():
             return _media("audio", wire.audio_url, value, join(path, "audio_url"))
         case types.InputAudio():

@@ -120,9 +120,11 @@ class Qwen2Video:
 
     def feature_id(self, vocabulary: Vocabulary) -> int:
         """Id of the token that stands for one feature."""
-        configured = self.config.model.get("video_token_id")
-        if isinstance(configured, int) and configured >= 0:
-            return configured
+        thinker = self.config.model.get("thinker_config")
+        for place in (thinker if isinstance(thinker, Mapping) else {}, self.config.model):
+            configured = place.get("video_token_id")
+            if isinstance(configured, int) and configured >= 0:
+                return configured
         return token_id(vocabulary, self.placeholder)
 
     def prompt(self, plan: VideoPlan, vocabulary: Vocabulary) -> Replacement:
@@ -176,6 +178,17 @@ class Qwen3Video(Qwen2Video):
         return Replacement(ids, feature, before=(start,), after=(end,))
 
 
+class Qwen3OmniVideo(Qwen2Video):
+    """Qwen3-Omni: Qwen3-VL's patches, but a budget for each frame and one run of tokens."""
+
+    name = "qwen3_omni"
+    limit = 1
+    mean = HALF
+    std = HALF
+    patch = 16
+    pixels = (131_072, 786_432)
+
+
 def find_family(name: str, model: Mapping[str, Any]) -> type[Qwen2Video] | None:
     """The family of the model called ``name`` with this ``config.json``; None when it takes no video we know of."""
     lowered, declared = name.lower(), model.get("model_type")
@@ -198,6 +211,7 @@ def _rates(config: ImageConfig, step: int) -> Rates:
 
 
 FAMILIES: tuple[tuple[type[Qwen2Video], frozenset[str], tuple[tuple[str, ...], ...]], ...] = (
+    (Qwen3OmniVideo, frozenset({"qwen3_omni_moe", "qwen3_omni_moe_thinker"}), (("qwen3-omni",), ("qwen3_omni",))),
     (
         Qwen3Video,
         frozenset({"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"}),

@@ -1,6 +1,8 @@
 """Forms: read where they lie, patched without touching the rest (RFC 7578)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from smg.core.errors import GatewayError
 from smg.engines.http.form import Form
@@ -81,3 +83,17 @@ def test_a_field_that_is_no_text_is_named(value):
     with pytest.raises(GatewayError) as caught:
         Form(body(field("model", value)), TYPE).text("model")
     assert (caught.value.status, caught.value.param) == (400, "model")
+
+
+CONTENTS = st.binary(max_size=60).map(lambda data: data.replace(b"--xYz", b"--xY"))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), CONTENTS | st.just(b"\r\n--xY")), min_size=1, max_size=6))
+def test_whatever_is_put_in_comes_out(given_parts):
+    form = Form(body(*(field(name, value) for name, value in given_parts)), TYPE)
+    for name in "abc":
+        expected = next((value for found, value in given_parts if found == name), None)
+        part = form.part(name)
+        assert (None if part is None else form.content(part)) == expected
+    rebuilt = Form(form.body(a="new"), TYPE)
+    assert rebuilt.text("a") == ("new" if form.part("a") else "")

@@ -16,7 +16,7 @@ from smg.vision.config import parse_config
 from smg.vision.expand import Anchor, expand
 from smg.vision.video import frames
 from smg.vision.video.decode import VideoInfo
-from smg.vision.video.families import Qwen2Video, Qwen3Video, find_family
+from smg.vision.video.families import Qwen2Video, Qwen3OmniVideo, Qwen3Video, find_family
 from smg.vision.video.frames import Rates
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text("utf-8"))
@@ -132,6 +132,17 @@ def test_qwen2_has_one_run_and_the_distance_of_steps():
     assert side["patches_per_video"].tolist() == [plan.shape[0]]
 
 
+def test_omni_s_video_has_patches_of_its_own_and_the_thinker_s_ids():
+    family = made(Qwen3OmniVideo, model={"thinker_config": {"video_token_id": 44}})
+    plan = family.plan(VideoInfo(40, 720, 1280, 10.0))
+    rows, columns = plan.grid[1:]
+    assert plan.grid[0] == 4
+    # 786,432 pixels a frame at most, in squares of 32.
+    assert (rows * 16 * columns * 16 <= 786_432, rows % 2, columns % 2) == (True, 0, 0)
+    assert plan.shape == (4 * rows * columns, 1536)
+    assert family.prompt(plan, Vocabulary()).ids == [44] * plan.tokens
+
+
 def test_the_model_s_files_decide():
     info = VideoInfo(300, 480, 640, 30.0)
     assert len(made(Qwen3Video, {"fps": 1}).plan(info).indices) == 10
@@ -154,6 +165,7 @@ def test_a_strip_beyond_the_limit_is_the_client_s_error():
         ("x", {"model_type": "qwen3_vl_moe"}, Qwen3Video),
         ("Qwen/Qwen3-VL-8B", {}, Qwen3Video),
         ("Qwen/Qwen2-VL-7B", {}, Qwen2Video),
+        ("x", {"model_type": "qwen3_omni_moe"}, Qwen3OmniVideo),
         ("x", {"model_type": "pixtral"}, None),
         ("x", {}, None),
     ],
