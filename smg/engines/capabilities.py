@@ -33,6 +33,7 @@ _REQUEST: Mapping[str, str] = {
     "image": "image input",
     "audio": "audio input",
     "video": "video input",
+    "mixed_media": "media of several kinds in one request",
 }
 
 # What else an engine may offer.

@@ -80,13 +80,19 @@ class Media:
     ) -> WithMedia:
         workers = [worker for worker in fleet.workers if {record.id, *record.aliases} & set(worker.models)]
         _check(request, wanted, workers, self._settings.media.max_items)
-        medium = await self._medium(record, text, *wanted[0])
-        if len(wanted) > medium.limit:
-            message = f"this model takes at most {medium.limit} {_KINDS[medium.kind]} in a request"
-            raise _refused(message, wanted[medium.limit][0])
-        prepared = await prepare(text, replace(request, placeholders={medium.kind: medium.placeholder}))
+        media: dict[str, Medium] = {}
+        for path, part in wanted:
+            if part.kind not in media:
+                media[part.kind] = await self._medium(record, text, path, part)
+        for medium in media.values():
+            paths = [path for path, part in wanted if part.kind == medium.kind]
+            if len(paths) > medium.limit:
+                message = f"this model takes at most {medium.limit} {_KINDS[medium.kind]} in a request"
+                raise _refused(message, paths[medium.limit])
+        placeholders = {kind: medium.placeholder for kind, medium in media.items()}
+        prepared = await prepare(text, replace(request, placeholders=placeholders))
         vision = await self._loaded()
-        ids, inputs = await vision.inputs(medium, prepared.ids, wanted, element_type(workers))
+        ids, inputs = await vision.inputs(list(media.values()), prepared.ids, wanted, element_type(workers))
         return WithMedia(replace(prepared, ids=ids), inputs, routing_ids(ids, inputs))
 
     async def transcribes(self, record: ModelRecord, text: TextModel) -> bool:
@@ -167,18 +173,18 @@ def _check(
     workers: Sequence[WorkerRecord],
     most: int,
 ) -> None:
-    first, kind = wanted[0][0], wanted[0][1].kind
+    kinds: dict[str, str] = {}
     for path, part in wanted:
         if part.kind not in _KINDS:
             message = f"{part.kind} input is not supported"
             raise GatewayError("multimodal_not_supported", message, param=path)
-        if part.kind != kind:
-            message = f"{kind} and {part.kind} input in one request is not supported"
-            raise GatewayError("multimodal_not_supported", message, param=path)
-    if workers and not any(worker.features is None or kind in worker.features for worker in workers):
+        kinds.setdefault(part.kind, path)
+    needed = {*kinds, "mixed_media"} if len(kinds) > 1 else {*kinds}
+    if workers and not any(worker.features is None or needed <= worker.features for worker in workers):
         names = ", ".join(sorted({worker.runtime for worker in workers}))
-        message = f"the engines of this model ({names}) do not support {kind} inputs"
-        raise GatewayError("multimodal_not_supported", message, param=first)
+        together = " in one request" if len(kinds) > 1 else ""
+        message = f"the engines of this model ({names}) do not support {' and '.join(kinds)} inputs{together}"
+        raise GatewayError("multimodal_not_supported", message, param=list(kinds.values())[-1])
     if len(wanted) > most:
         message = f"a request may carry at most {most} media items, but this one has {len(wanted)}"
         raise _refused(message, wanted[most][0])

@@ -72,6 +72,21 @@ class Medium(Protocol):
         ...
 
 
+class Room:
+    """Bytes that the media of one request may still become; ``most`` at first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._left = most
+
+    def take(self, size: int, kind: str, param: str | None) -> None:
+        """Use ``size`` bytes for an item. Raises GatewayError ``media_too_large`` when there are not so many."""
+        self._left -= size
+        if self._left < 0:
+            message = f"the {kind} input becomes more than {self._most} bytes for the engine"
+            raise GatewayError("media_too_large", message, param=param)
+
+
 class LoadedItem(NamedTuple):
     """``encoded`` are the client's bytes; ``digest`` tells bytes and processing apart (32 bytes)."""
 
@@ -85,46 +100,39 @@ class LoadedItem(NamedTuple):
 
 
 class Items:
-    """Loads items for models. Shares its fetcher, pool and cache with other requests and owns none of them.
-
-    ``max_tensor_bytes`` bounds what the items of one request become.
-    """
+    """Loads items for models. Shares its fetcher, pool and cache with other requests and owns none of them."""
 
     def __init__(
         self,
         fetcher: Fetcher,
         pool: MediaPool,
         cache: ProcessedCache,
-        max_tensor_bytes: int = 256 << 20,
         metrics: Metrics | None = None,
     ) -> None:
         self._metrics = metrics
         self._fetcher = fetcher
         self._pool = pool
         self._cache = cache
-        self._max_tensor_bytes = max_tensor_bytes
 
-    async def load(self, medium: Medium, wanted: Sequence[Wanted], precision: Precision | None) -> list[LoadedItem]:
-        """Fetch, decode and preprocess all items, in order; without ``precision`` they are only planned.
+    async def load(
+        self, medium: Medium, wanted: Sequence[Wanted], precision: Precision | None, room: Room
+    ) -> list[LoadedItem]:
+        """Fetch, decode and preprocess items of one kind, in order; without ``precision`` they are only planned.
 
         One that is named twice is fetched and processed once.
 
         Raises:
-            GatewayError: status 400 naming the part (see ``Fetcher.fetch_all``, ``Medium.process``);
-                ``media_too_large`` for all together; ``overloaded``.
+            GatewayError: status 400 naming the part (see ``Fetcher.fetch_all``, ``Medium.process``, ``Room``);
+                ``overloaded``.
         """
         data = await self._fetcher.fetch_all(wanted)
-        left = [self._max_tensor_bytes]
 
         async def one(encoded: bytes, param: str | None) -> LoadedItem:
             item = await self._one(medium, encoded, precision, param)
-            left[0] -= item.processed.nbytes
-            if left[0] < 0:
-                message = f"the {medium.kind} input becomes more than {self._max_tensor_bytes} bytes for the engine"
-                raise GatewayError("media_too_large", message, param=param)
+            room.take(item.processed.nbytes, medium.kind, param)
             return item
 
-        return await _all([one(encoded, item.param) for encoded, item in zip(data, wanted, strict=True)])
+        return await together([one(encoded, item.param) for encoded, item in zip(data, wanted, strict=True)])
 
     async def _one(self, medium: Medium, encoded: bytes, precision: Precision | None, param: str | None) -> LoadedItem:
         identity = medium.settings
@@ -169,7 +177,7 @@ class Items:
         largest = tuple(np.max([tensor.shape for tensor in found], axis=0))
         if layout.kind == "flat" or all(tensor.shape == largest for tensor in found):
             return found
-        return await _all([self._pool.run(_padding(tensor, largest)) for tensor in found])
+        return await together([self._pool.run(_padding(tensor, largest)) for tensor in found])
 
 
 def _padding(tensor: Tensor, shape: tuple[int, ...]) -> Callable[[], Tensor]:
@@ -183,7 +191,7 @@ def _padding(tensor: Tensor, shape: tuple[int, ...]) -> Callable[[], Tensor]:
     return job
 
 
-async def _all(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Results in order; the first failure cancels what has not started and is raised."""
     tasks = [asyncio.create_task(job) for job in jobs]
     try:

@@ -5,11 +5,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from smg.config.settings import MediaSettings
 from smg.core.background import step_back
-from smg.core.media import MediaInputs, MediaItem, Tensor
+from smg.core.media import MediaInputs
 from smg.core.request import MediaPart
 from smg.telemetry.metrics import Metrics
 from smg.vision import jit
@@ -17,11 +15,11 @@ from smg.vision.audio.decode import AudioLimits
 from smg.vision.audio.model import audio_medium
 from smg.vision.cache import ProcessedCache
 from smg.vision.decode import DecodeOptions
-from smg.vision.expand import Anchor, Binding, check_anchors, expand
-from smg.vision.families.base import Tensor as Array
+from smg.vision.expand import Anchor, check_anchors, expand
 from smg.vision.fetch import Fetcher, Wanted
 from smg.vision.images import ImageMedium
-from smg.vision.items import Items, LoadedItem, MediaFamily, Medium
+from smg.vision.inputs import Group, describe
+from smg.vision.items import Items, Medium, Room, together
 from smg.vision.model import Tokens, read_files, vision_model
 from smg.vision.normalise import Precision
 from smg.vision.pool import MediaPool
@@ -50,7 +48,8 @@ class Vision:
         self._fetcher = Fetcher(policy(settings, max_bytes), metrics=metrics)
         self._pool = MediaPool(settings.threads)
         self._cache = ProcessedCache(settings.cache_mb << 20)
-        self._items = Items(self._fetcher, self._pool, self._cache, max_tensor_bytes, metrics)
+        self._items = Items(self._fetcher, self._pool, self._cache, metrics)
+        self._max_tensor_bytes = max_tensor_bytes
         self._image_options = DecodeOptions(max_pixels=settings.max_pixels, orient=not settings.ignore_orientation)
         self._audio_limits = AudioLimits(settings.audio_max_secs, timeout_secs=settings.decode_timeout_secs)
         self._video_limits = VideoLimits(
@@ -78,24 +77,34 @@ class Vision:
         return None if model is None else ImageMedium(model, self._image_options)
 
     async def inputs(
-        self, medium: Medium, ids: Sequence[int], wanted: Sequence[tuple[str, MediaPart]], precision: str | None
+        self,
+        media: Sequence[Medium],
+        ids: Sequence[int],
+        wanted: Sequence[tuple[str, MediaPart]],
+        precision: str | None,
     ) -> tuple[list[int], MediaInputs]:
         """Process the items ``wanted`` (path and part) and put them into the prompt ``ids``, which has a placeholder
-        for each; returns the longer prompt. Without a ``precision`` (``core.media.Tensor.dtype``) no tensors are made.
+        for each; returns the longer prompt. ``media`` are their kinds, each once. Without a ``precision``
+        (``core.media.Tensor.dtype``) no tensors are made.
 
         Raises:
             GatewayError: status 400 naming the part, or ``multimodal_prompt_contract_mismatch`` before anything is
                 fetched; ``overloaded``.
         """
-        check_anchors(ids, {medium.kind: (medium.search_id, len(wanted))})
+        kinds = {one.kind: [Wanted(part, path) for path, part in wanted if part.kind == one.kind] for one in media}
+        check_anchors(ids, {one.kind: (one.search_id, len(kinds[one.kind])) for one in media})
+        room = Room(self._max_tensor_bytes)
+        groups = await together([self._group(one, kinds[one.kind], precision, room) for one in media])
+        anchors = [Anchor(group.medium.kind, group.medium.search_id, group.replacements) for group in groups]
+        expanded, bindings = expand(ids, anchors)
+        return expanded, describe(groups, bindings, (ids, len(expanded)))
+
+    async def _group(self, medium: Medium, wanted: Sequence[Wanted], precision: str | None, room: Room) -> Group:
         kind: Precision | None = precision  # type: ignore[assignment]
-        items = await self._items.load(medium, [Wanted(part, path) for path, part in wanted], kind)
+        items = await self._items.load(medium, wanted, kind, room)
         family = medium.family(kind or "float32")
-        replacements = [family.prompt(item.plan, medium.vocabulary) for item in items]
-        expanded, bindings = expand(ids, [Anchor(medium.kind, medium.search_id, replacements)])
         arrays = None if kind is None else await self._items.joined(family.layout, items)
-        prompt = (ids, len(expanded))
-        return expanded, _describe(medium.kind, family, items, arrays, bindings, replacements[0].feature_id, prompt)
+        return Group(medium, family, items, [family.prompt(item.plan, medium.vocabulary) for item in items], arrays)
 
     @property
     def cache(self) -> ProcessedCache:
@@ -121,56 +130,6 @@ def policy(settings: MediaSettings, max_bytes: int) -> MediaPolicy:
         max_items=settings.max_items,
         concurrency=settings.fetch_concurrency,
     )
-
-
-def _describe(
-    modality: str,
-    family: MediaFamily,
-    loaded: Sequence[LoadedItem],
-    arrays: Sequence[Array] | None,
-    bindings: Sequence[Binding],
-    token_id: int,
-    prompt: tuple[Sequence[int], int],
-) -> MediaInputs:
-    side = family.side([item.plan for item in loaded])
-    flat = family.layout.kind == "flat"
-    items = []
-    for index, (item, binding) in enumerate(zip(loaded, bindings, strict=True)):
-        array = None if arrays is None else arrays[index]
-        items.append(
-            MediaItem(
-                modality=modality,
-                digest=item.digest.hex(),
-                encoded=item.encoded,
-                structural=binding.structural,
-                patches=binding.patches,
-                tensor=None if array is None else _tensor([array], family, None if flat else (1, *array.shape)),
-                side={name: _plain(values[index : index + 1]) for name, values in side.items()},
-            )
-        )
-    whole = None
-    if arrays is not None:
-        rows = sum(array.shape[0] for array in arrays)
-        shape = (rows, *arrays[0].shape[1:]) if flat else (len(arrays), *arrays[0].shape)
-        whole = _tensor(arrays, family, shape)
-    return MediaInputs(
-        items=items,
-        tensor=whole,
-        side={name: _plain(values) for name, values in side.items()},
-        sizes=family.layout.sizes,
-        keep_on_cpu=family.keep_on_cpu,
-        token_id=token_id,
-        anchored=prompt[0],
-        expanded=prompt[1],
-    )
-
-
-def _tensor(arrays: Sequence[Array], family: MediaFamily, shape: tuple[int, ...] | None) -> Tensor:
-    return Tensor(family.precision, shape or arrays[0].shape, tuple(arrays))
-
-
-def _plain(array: Array) -> Tensor:
-    return Tensor(array.dtype.name, array.shape, (np.ascontiguousarray(array),))
 
 
 def _warm(state_dir: str) -> None:

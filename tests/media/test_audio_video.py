@@ -9,17 +9,19 @@ import openai
 import pytest
 from smg_grpc_proto import tokenspeed_scheduler_pb2, vllm_engine_pb2
 
+from smg.core.backends import EngineRequest
 from smg.core.errors import GatewayError
-from smg.core.request import MediaPart, TextPart
+from smg.core.request import Limits, MediaPart, Sampling, TextPart
 from smg.engine_server.mock import tokenizer as mock
 from smg.engine_server.mock.engine import MockEngine
 from smg.engines.table import adapter
+from smg.pipeline.media import routing_ids
 from smg.vision.audio.families import AudioConfig, Qwen3Asr
 from smg.vision.config import parse_config
 from smg.vision.normalise import to_bfloat16
 from smg.vision.video.decode import VideoInfo
 from smg.vision.video.families import Qwen2Video, Qwen3Video
-from tests.media.models import Model, data_url
+from tests.media.models import Model, data_url, png
 from tests.media.test_contracts import array, make
 from tests.media.test_end_to_end import started
 
@@ -37,6 +39,18 @@ ASR = Model(
     ("<|audio_start|>", "<|audio_end|>", "<|audio_pad|>"),
     "<|audio_start|><|audio_pad|><|audio_end|>",
     {"thinker_config": {"audio_token_id": mock.VOCAB_SIZE + 2, "audio_config": {"num_mel_bins": 128}}},
+)
+OMNI = Model(
+    "qwen3_omni_moe",
+    ("<|audio_pad|>", "<|image_pad|>"),
+    "",
+    {
+        "thinker_config": {
+            "audio_token_id": mock.VOCAB_SIZE,
+            "image_token_id": mock.VOCAB_SIZE + 1,
+            "audio_config": {"num_mel_bins": 128},
+        }
+    },
 )
 VIDEO_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|video_pad|>", "<|image_pad|>")
 WRITTEN = "<|vision_start|><|video_pad|><|vision_end|>"
@@ -144,6 +158,44 @@ class TestVideo:
         assert (caught.value.code, caught.value.param) == ("media_too_large", "messages[0].content[0]")
 
 
+class TestSeveralKinds:
+    async def test_tokenspeed_gets_each_item_as_what_it_is_in_the_order_of_the_prompt(self, make):
+        world = make(OMNI)
+        media = [
+            await world.vision.model(str(world.directory), "m", world.text.tokenizer, k) for k in ("audio", "image")
+        ]
+        sound, picture = OMNI.id("<|audio_pad|>"), OMNI.id("<|image_pad|>")
+        wanted = [
+            ("a", speech(0)),
+            ("b", MediaPart("image", data=png(64, 96))),
+            ("c", speech(1)),
+        ]
+        ids, inputs = await world.vision.inputs(media, [1, sound, 2, picture, 3, sound, 4], wanted, "float32")
+        request = EngineRequest("id", ids, Sampling(), Limits(8), media=inputs)
+        sent = tokenspeed_scheduler_pb2.GenerateRequest.FromString(adapter("tokenspeed").generate(request))
+        items = sent.mm_inputs.items
+        assert [(item.modality, item.placeholder_token_id) for item in items] == [(2, sound), (1, picture), (2, sound)]
+        assert ids == [1, *[sound] * 13, 2, *[picture] * 6, 3, *[sound] * 9, 4]
+        assert [(one.offset, one.length) for item in items for one in item.placeholders] == [(1, 13), (15, 6), (22, 9)]
+        assert list(items[1].encoder_input.shape) == [4 * 6, 1536]
+        assert set(items[1].model_specific_tensors) == {"image_grid_thw", "patches_per_image"}
+        assert routing_ids(ids, inputs)[1] != sound
+
+    async def test_all_kinds_together_have_one_limit_and_anchors_of_their_own(self, make):
+        world = make(OMNI)
+        media = [
+            await world.vision.model(str(world.directory), "m", world.text.tokenizer, k) for k in ("audio", "image")
+        ]
+        sound, picture = OMNI.id("<|audio_pad|>"), OMNI.id("<|image_pad|>")
+        wanted = [("a", speech(0)), ("b", MediaPart("image", data=png(64, 96)))]
+        with pytest.raises(GatewayError, match="0 image placeholders for 1"):
+            await world.vision.inputs(media, [sound, 2], wanted, "float32")
+        world.vision._max_tensor_bytes = 150_000
+        with pytest.raises(GatewayError) as caught:
+            await world.vision.inputs(media, [sound, picture], wanted, "float32")
+        assert caught.value.code == "media_too_large"
+
+
 @pytest.mark.e2e
 class TestFromTheClient:
     async def test_speech_to_tokenspeed(self, tmp_path):
@@ -180,7 +232,7 @@ class TestFromTheClient:
             audio = {"type": "audio_url", "audio_url": {"url": data_url(recording(SPEECH[0]), "audio/wav")}}
             for content, words in (
                 ([audio], r"engines of this model \(vllm\) do not support audio"),
-                ([video, audio], "video and audio input in one request"),
+                ([video, audio], r"\(vllm\) do not support video and audio inputs in one request"),
             ):
                 with pytest.raises(openai.BadRequestError, match=words):
                     await client.chat.completions.create(

@@ -92,7 +92,7 @@ class World:
         message = Message("user", list(content))
         request = GenerationRequest("chat", "m", messages=[message], placeholders={kind: found.placeholder})
         anchored = prepare_now(self.text, request).ids
-        ids, inputs = await self.vision.inputs(found, anchored, list(request.media()), precision)
+        ids, inputs = await self.vision.inputs([found], anchored, list(request.media()), precision)
         self.family = found.family(precision or "float32")
         return anchored, EngineRequest("id", ids, Sampling(), Limits(8), media=inputs)
 
@@ -246,5 +246,5 @@ async def test_a_prompt_whose_placeholders_do_not_fit_is_refused_before_anything
     found = await world.vision.model(str(world.directory), "m", world.text.tokenizer)
     part = MediaPart("image", url="http://127.0.0.1:1/never")
     with pytest.raises(GatewayError) as caught:
-        await world.vision.inputs(found, [1, found.search_id, found.search_id], [("messages", part)], "float32")
+        await world.vision.inputs([found], [1, found.search_id, found.search_id], [("messages", part)], "float32")
     assert caught.value.code == "multimodal_prompt_contract_mismatch"

@@ -18,7 +18,7 @@ from smg.vision.families.pixtral import Pixtral
 from smg.vision.families.qwen_vl import Qwen2VL
 from smg.vision.fetch import Fetcher, Wanted
 from smg.vision.images import ImageMedium
-from smg.vision.items import Items
+from smg.vision.items import Items, Room
 from smg.vision.model import VisionModel
 from smg.vision.pool import MediaPool
 from smg.vision.sources import MediaPolicy
@@ -55,7 +55,8 @@ class Loader(Items):
         self.fetcher = Fetcher(MediaPolicy())
         self.decoded = 0
         self.options = options
-        super().__init__(self.fetcher, self.pool, ProcessedCache(cache), limit)
+        self.limit = limit
+        super().__init__(self.fetcher, self.pool, ProcessedCache(cache))
 
         def counting(*arguments):
             self.decoded += 1
@@ -64,7 +65,7 @@ class Loader(Items):
         monkeypatch.setattr(images, "decode_image", counting)
 
     async def load(self, model, wanted, precision):
-        return await super().load(ImageMedium(model, self.options), wanted, precision)
+        return await super().load(ImageMedium(model, self.options), wanted, precision, Room(self.limit))
 
 
 @pytest.fixture

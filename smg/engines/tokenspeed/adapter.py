@@ -31,6 +31,7 @@ class TokenSpeedAdapter(ContractAdapter):
     media_dtype = "bfloat16"
     capabilities = CONSTRAINTS | {
         *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank", "image", "audio", "video"),
+        *("mixed_media",),
         *("loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation", "encode"),
     }
 
