@@ -53,7 +53,11 @@ class Vision:
         self._image_options = DecodeOptions(max_pixels=settings.max_pixels, orient=not settings.ignore_orientation)
         self._audio_limits = AudioLimits(settings.audio_max_secs, timeout_secs=settings.decode_timeout_secs)
         self._video_limits = VideoLimits(
-            settings.video_max_decoded_bytes, max_tensor_bytes, settings.max_pixels, settings.decode_timeout_secs
+            settings.video_max_decoded_bytes,
+            max_tensor_bytes,
+            settings.max_pixels,
+            settings.decode_timeout_secs,
+            settings.threads,
         )
         threading.Thread(target=_warm, args=(state_dir,), name="smg-kernels", daemon=True).start()
 

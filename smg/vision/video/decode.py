@@ -35,13 +35,15 @@ class VideoLimits(NamedTuple):
     """Bytes of all frames that are taken of one video, as pixels, and the time that decoding may take.
 
     Only one frame is held at a time, so ``max_bytes`` bounds work; ``max_tensor_bytes`` bounds what they become.
-    ``max_pixels`` bounds one frame: FFmpeg's decoders allocate several of them.
+    ``max_pixels`` bounds one frame: FFmpeg's decoders allocate several of them. ``threads`` decode one video; they
+    inherit the priority of the caller.
     """
 
     max_bytes: int = 8 << 30
     max_tensor_bytes: int = 256 << 20
     max_pixels: int = 178_956_970
     timeout_secs: float = 30.0
+    threads: int = 1
 
 
 def read_video(
@@ -67,7 +69,7 @@ def read_video(
             raise GatewayError(
                 "media_too_large", f"the video's frames have {size} bytes; {limits.max_bytes} are allowed"
             )
-        found = _pick(encoded, indices, info, take, deadline)
+        found = _pick(encoded, indices, info, take, deadline, limits.threads)
         if found > indices[-1]:
             return
         if not found:
@@ -110,15 +112,16 @@ def _pick(
     info: VideoInfo,
     take: Callable[[int, U8], None],
     deadline: Deadline,
+    threads: int,
 ) -> int:
     """Decode up to the last of ``indices``; returns how many frames there were."""
     wanted = list(indices)
     number = index = -1
     with opened(encoded, "video") as container:
         stream = _stream(container)
-        # Frames are decoded in this thread: the pool alone decides how many processors media may have.
-        stream.thread_type = "NONE"
-        stream.thread_count = 1
+        # By default FFmpeg takes as many threads as there are processors.
+        stream.thread_type = "AUTO" if threads > 1 else "NONE"
+        stream.thread_count = threads
         pixels: U8 | None = None
         for index, frame in enumerate(_decoded(container, stream, deadline)):
             if index != wanted[number + 1]:

@@ -54,6 +54,11 @@ def test_containers_that_do_not_tell_how_long_they_are(container, codec):
     assert np.abs(np.stack(taken).astype(int) - FRAMES).mean() < 60
 
 
+def test_several_threads_give_the_same_frames():
+    _, taken = read(encoded(FRAMES), threads=3)
+    np.testing.assert_array_equal(np.stack(taken), FRAMES)
+
+
 def test_rates_are_fractions():
     [info], _ = read(encoded(FRAMES, Fraction(30_000, 1001)))
     assert info.fps == pytest.approx(29.97003)
