@@ -8,28 +8,26 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
-import msgspec
 from sanic import Request
 from sanic.compat import Header
 from sanic.exceptions import RequestCancelled
 from sanic.response import HTTPResponse
 
-from smg.api.dialect import Dialect, Handler, Meta, StreamEncoder
+from smg.api.dialect import Handler
 from smg.api.hints import hints
 from smg.api.keepalive import KeepAlive
+from smg.api.manner import Manner
 from smg.api.sink import ResponseSink
 from smg.api.stream import EVENT_STREAM, STREAM_HEADERS, transport, worker_header
-from smg.core import clock
 from smg.core.backends import BackendKind, RawResponse
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.core.stream import NoDecoder
 from smg.engines.http.errors import message_of
 from smg.engines.http.fields import Fields
 from smg.engines.http.routes import BY_DIALECT
 from smg.engines.transport.errors import presentable
 from smg.pipeline.backend import choose
-from smg.pipeline.raw_call import RawCall, ask_for_usage, forwarded, is_events
+from smg.pipeline.raw_call import Call, RawCall, ask_for_usage, forwarded, is_events
 from smg.pipeline.relay import Relay
 from smg.pipeline.services import Services
 
@@ -72,22 +70,17 @@ async def route(
 
 
 async def forward(
-    dialect: Dialect,
-    request: Request,
-    params: Mapping[str, str],
-    ctx: RequestContext,
-    services: Services,
-    call: RawCall,
+    manner: Manner, request: Request, ctx: RequestContext, services: Services, call: Call
 ) -> HTTPResponse | None:
     """Serve one request by passing it on. Raises GatewayError while nothing has been sent, ConnectionError after."""
     relay = Relay(services, ctx, call)
     reason = "error"
     try:
         if call.stream:
-            await ForwardedStream(dialect, request, params, ctx, services, call, relay).run()
+            await ForwardedStream(manner, request, ctx, services, relay).run()
         else:
             answer = await relay.start()
-            await send_whole(request, answer, relay, {**worker_header(services, ctx), **dialect.headers(ctx)})
+            await send_whole(request, answer, relay, {**worker_header(services, ctx), **manner.headers()})
         reason = "stop"
         return None
     except ConnectionError:
@@ -150,30 +143,18 @@ async def send_whole(request: Request, answer: RawResponse, relay: Relay, more: 
 class ForwardedStream:
     """One forwarded answer that the client wants as a stream; the caller closes the relay."""
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        request: Request,
-        params: Mapping[str, str],
-        ctx: RequestContext,
-        services: Services,
-        call: RawCall,
-        relay: Relay,
-    ) -> None:
-        self._dialect = dialect
+    def __init__(self, manner: Manner, request: Request, ctx: RequestContext, services: Services, relay: Relay) -> None:
+        self._manner = manner
         self._request = request
-        self._params = params
         self._ctx = ctx
         self._services = services
-        self._call = call
         self._relay = relay
         self._answer: RawResponse | None = None
         self._sink = ResponseSink(request, EVENT_STREAM, self._headers)
-        self._encoder: StreamEncoder | None = None
 
     async def run(self) -> None:
         """Serve the stream. Raises as ``forward``."""
-        keepalive = KeepAlive(self._sink, self._services.settings.server.sse_keepalive_secs, self._silence)
+        keepalive = KeepAlive(self._sink, self._services.settings.server.sse_keepalive_secs, self._manner.keepalive)
         try:
             answer = await self._start(keepalive)
             if answer is not None and not self._sink.started and not is_events(answer):
@@ -196,7 +177,7 @@ class ForwardedStream:
             keepalive.stop()
             if not self._sink.started:
                 raise
-            self._sink.write(self._failure(error))
+            self._sink.write(self._manner.failure(error))
         return self._answer
 
     async def _relay_events(self, answer: RawResponse) -> None:
@@ -207,7 +188,7 @@ class ForwardedStream:
                 self._sink.write(data)
                 await self._sink.drain()
         except GatewayError as error:
-            self._sink.write(self._failure(error))
+            self._sink.write(self._manner.failure(error))
 
     async def _refused(self, answer: RawResponse) -> GatewayError:
         """The engine's refusal as an error, for a stream that has begun with keep-alives."""
@@ -222,26 +203,4 @@ class ForwardedStream:
         return {**STREAM_HEADERS, **kept, **self._own_headers()}
 
     def _own_headers(self) -> dict[str, str]:
-        return {**worker_header(self._services, self._ctx), **self._dialect.headers(self._ctx)}
-
-    def _silence(self) -> bytes:
-        encoder = self._any_encoder()
-        return b": keep-alive\n\n" if encoder is None else encoder.keepalive()
-
-    def _failure(self, error: GatewayError) -> bytes:
-        """The error event that ends a broken stream."""
-        encoder = self._any_encoder()
-        if encoder is not None:
-            return encoder.failure(error)
-        return b"data: " + msgspec.json.encode(self._dialect.error(self._ctx, error).body) + b"\n\n"
-
-    def _any_encoder(self) -> StreamEncoder | None:
-        """The dialect's encoder for this request; None for one that only the engine understands."""
-        if self._encoder is None:
-            try:
-                decoded = self._dialect.decode(self._request.body, self._request.headers, self._params, self._ctx)
-            except GatewayError:
-                return None
-            meta = Meta(decoded, self._call.model.id, clock.created(), NoDecoder())
-            self._encoder = self._dialect.encoder(self._ctx, meta)
-        return self._encoder
+        return {**worker_header(self._services, self._ctx), **self._manner.headers()}

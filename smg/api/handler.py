@@ -10,6 +10,7 @@ from sanic.response import HTTPResponse
 from smg.api.dialect import Dialect, Handler, Meta
 from smg.api.errors import JSON
 from smg.api.forward import forward, route
+from smg.api.manner import DialectManner
 from smg.api.stream import Stream, transport, worker_header
 from smg.core import clock
 from smg.core.background import background
@@ -70,7 +71,8 @@ async def _handle(
     look_into(request, ctx, services)
     kind, call = await route(dialect.name, request, ctx, services)
     if call is not None:
-        return await forward(dialect, request, params, ctx, services, call)
+        manner = DialectManner(dialect, request, params, ctx, call.model.id)
+        return await forward(manner, request, ctx, services, call)
     decoded = await _decode(dialect, request, params, ctx)
     generation = generate(services, ctx, decoded, kind)
     reason = "error"

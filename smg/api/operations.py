@@ -1,6 +1,6 @@
 """The routes that belong to no dialect: embeddings and kin, models, tokenizers, health, metrics and the fleet."""
 
-from smg.api import admin, health, models, tokenizers, workers
+from smg.api import admin, audio, health, models, tokenizers, workers
 from smg.api.classify import classify
 from smg.api.classify.types import Classifications, ClassifyBody
 from smg.api.debug import DebugList, debug_request, debug_requests
@@ -73,6 +73,7 @@ OPERATIONS: tuple[Route, ...] = (
         )
         for path in ("/v1/classify", "/classify")
     ),
+    *audio.ROUTES,
     *tokenizers.ROUTES,
     Route("GET", "/v1/models", models.list_models, "data", summary="All models"),
     Route("GET", "/v1/models/<model:path>", models.get_model, "data", summary="One model"),

@@ -36,7 +36,8 @@ class MediaItem(msgspec.Struct, frozen=True):
     ``digest`` is 64 hexadecimal digits that differ wherever bytes or processing differ. ``encoded`` are the client's
     bytes. ``structural`` is the (offset, length) of all prompt tokens that belong to the item, ``patches`` the ranges
     its features are written over. ``tensor`` (None: no engine of the model takes tensors) and ``side`` are its own
-    parts of the request's; a side tensor keeps its first dimension, of size 1.
+    parts of the request's; a side tensor keeps its first dimension, of size 1. ``token_id`` is the token features are
+    written over, where it is not that of all items.
     """
 
     modality: str
@@ -46,15 +47,20 @@ class MediaItem(msgspec.Struct, frozen=True):
     patches: Sequence[tuple[int, int]]
     tensor: Tensor | None
     side: dict[str, Tensor]
+    token_id: int | None = None
 
 
 class MediaInputs(msgspec.Struct, frozen=True):
-    """All media of one request, of one modality, in prompt order.
+    """All media of one request in prompt order.
+
+    Where they are of one modality:
 
     ``tensor`` joins the items': along its first dimension, with the row counts in the side tensor called ``sizes``;
     or, when ``sizes`` is empty, as one entry per item. Every side tensor has one entry per item. ``keep_on_cpu`` names
     side tensors that models read on the host. ``token_id`` is the token features are written over. ``anchored`` is the
     prompt with one placeholder per item, ``expanded`` the length of the prompt that it became.
+
+    Items of several modalities have tensors of their own only, and no ``tensor`` and ``side`` join them.
     """
 
     items: Sequence[MediaItem]

@@ -31,6 +31,9 @@ _REQUEST: Mapping[str, str] = {
     "dp_rank": "a pin to a data-parallel rank",
     "disaggregation": "prefill and decode on separate engines",
     "image": "image input",
+    "audio": "audio input",
+    "video": "video input",
+    "mixed_media": "media of several kinds in one request",
 }
 
 # What else an engine may offer.

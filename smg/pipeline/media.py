@@ -1,4 +1,4 @@
-"""Requests with images: what is refused before anything is fetched, and the way to ids and tensors (spec multimodal 1).
+"""Requests with media: what is refused before anything is fetched, and the way to ids and tensors (spec multimodal 1).
 
 ``smg.vision`` and what it needs (NumPy, Pillow, Numba, an HTTP client) are imported with the first request that has
 media; those without cost nothing here.
@@ -18,14 +18,16 @@ from smg.core.media import MediaInputs
 from smg.core.request import GenerationRequest, MediaPart
 from smg.engines.table import ADAPTERS
 from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
+from smg.telemetry.metrics import Metrics
 from smg.text.prepare import Prepared, prepare
 from smg.text.registry import TextModel
 
 if TYPE_CHECKING:
-    from smg.vision.model import VisionModel
+    from smg.vision.items import Medium
     from smg.vision.service import Vision
 
-_KIND = "image"
+# What can be taken, and several of it in words.
+_KINDS = {"image": "images", "audio": "recordings", "video": "videos"}
 _TOP_BIT = 1 << 31
 
 
@@ -44,10 +46,11 @@ class WithMedia(msgspec.Struct, frozen=True):
 class Media:
     """The media side of one worker process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics | None = None) -> None:
         self._settings = settings
+        self._metrics = metrics
         self._vision: Vision | None = None
-        self._models: dict[tuple[str, str], asyncio.Task[VisionModel | None]] = {}
+        self._media: dict[tuple[str, str, str], asyncio.Task[Medium | None]] = {}
 
     async def prepare(
         self, fleet: FleetSnapshot, record: ModelRecord, text: TextModel, request: GenerationRequest
@@ -59,44 +62,71 @@ class Media:
                 read; 400 as ``text.prepare``; 503 ``overloaded``.
         """
         wanted = list(request.media())
+        try:
+            return await self._prepare(fleet, record, text, request, wanted)
+        except GatewayError as error:
+            if self._metrics is not None:
+                kind = wanted[0][1].kind
+                self._metrics.mm_refused_total.inc(kind if kind in _KINDS else "other", error.code)
+            raise
+
+    async def _prepare(
+        self,
+        fleet: FleetSnapshot,
+        record: ModelRecord,
+        text: TextModel,
+        request: GenerationRequest,
+        wanted: Sequence[tuple[str, MediaPart]],
+    ) -> WithMedia:
         workers = [worker for worker in fleet.workers if {record.id, *record.aliases} & set(worker.models)]
         _check(request, wanted, workers, self._settings.media.max_items)
-        model = await self._model(record, text, wanted[0][0])
-        if len(wanted) > model.limit:
-            raise _refused(f"this model takes at most {model.limit} images in a request", wanted[model.limit][0])
-        prepared = await prepare(text, replace(request, placeholders={_KIND: model.placeholder}))
+        media: dict[str, Medium] = {}
+        for path, part in wanted:
+            if part.kind not in media:
+                media[part.kind] = await self._medium(record, text, path, part)
+        for medium in media.values():
+            paths = [path for path, part in wanted if part.kind == medium.kind]
+            if len(paths) > medium.limit:
+                message = f"this model takes at most {medium.limit} {_KINDS[medium.kind]} in a request"
+                raise _refused(message, paths[medium.limit])
+        placeholders = {kind: medium.placeholder for kind, medium in media.items()}
+        prepared = await prepare(text, replace(request, placeholders=placeholders))
         vision = await self._loaded()
-        ids, inputs = await vision.inputs(model, prepared.ids, wanted, element_type(workers))
+        ids, inputs = await vision.inputs(list(media.values()), prepared.ids, wanted, element_type(workers))
         return WithMedia(replace(prepared, ids=ids), inputs, routing_ids(ids, inputs))
+
+    async def transcribes(self, record: ModelRecord, text: TextModel) -> bool:
+        """Whether the model writes down what is said, and nothing else. Raises GatewayError (400), as ``prepare``."""
+        medium = await self._medium(record, text, "file", MediaPart("audio"))
+        return bool(getattr(medium, "transcribes", False))
 
     def retain(self, records: Sequence[ModelRecord]) -> None:
         """Forget the models that are none of ``records``."""
         wanted = {_key(record) for record in records}
-        self._models = {key: task for key, task in self._models.items() if key in wanted}
+        self._media = {key: task for key, task in self._media.items() if key[:2] in wanted}
 
     async def close(self) -> None:
         """Drop what waits and close connections."""
         if self._vision is not None:
             await self._vision.close()
 
-    async def _model(self, record: ModelRecord, text: TextModel, path: str) -> "VisionModel":
-        key = _key(record)
-        task = self._models.get(key)
+    async def _medium(self, record: ModelRecord, text: TextModel, path: str, part: MediaPart) -> "Medium":
+        key = (*_key(record), part.kind)
+        task = self._media.get(key)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = self._models[key] = asyncio.ensure_future(self._load(record, text))
+            task = self._media[key] = asyncio.ensure_future(self._load(record, text, part.kind))
         try:
-            model = await asyncio.shield(task)
+            medium = await asyncio.shield(task)
         except GatewayError as error:
             raise GatewayError(error.code, error.message, param=path, detail=error.detail) from None
-        if model is None:
-            raise GatewayError(
-                "multimodal_not_supported", f"the model '{record.id}' takes no {_KIND} input", param=path
-            )
-        return model
+        if medium is None:
+            message = f"the model '{record.id}' takes no {part.kind} input"
+            raise GatewayError("multimodal_not_supported", message, param=path)
+        return medium
 
-    async def _load(self, record: ModelRecord, text: TextModel) -> "VisionModel | None":
+    async def _load(self, record: ModelRecord, text: TextModel, kind: str) -> "Medium | None":
         vision = await self._loaded()
-        return await vision.model(record.tokenizer_dir, record.id, text.tokenizer)
+        return await vision.model(record.tokenizer_dir, record.id, text.tokenizer, kind)
 
     async def _loaded(self) -> "Vision":
         if self._vision is None:
@@ -104,7 +134,7 @@ class Media:
             try:
                 await asyncio.to_thread(importlib.import_module, "smg.vision.service")
             except ModuleNotFoundError as error:
-                message = "this gateway is installed without support for images (smg-server[vision])"
+                message = "this gateway is installed without support for media (smg-server[vision])"
                 raise GatewayError("multimodal_not_supported", message, detail=repr(error)) from None
         if self._vision is None:
             from smg.vision.service import Vision
@@ -115,6 +145,7 @@ class Media:
                 settings.server.state_dir,
                 settings.server.max_payload_size,
                 settings.fleet.grpc_max_message_size,
+                self._metrics,
             )
         return self._vision
 
@@ -142,19 +173,23 @@ def _check(
     workers: Sequence[WorkerRecord],
     most: int,
 ) -> None:
+    kinds: dict[str, str] = {}
     for path, part in wanted:
-        if part.kind != _KIND:
+        if part.kind not in _KINDS:
             message = f"{part.kind} input is not supported"
             raise GatewayError("multimodal_not_supported", message, param=path)
-    first = wanted[0][0]
-    if workers and not any(worker.features is None or _KIND in worker.features for worker in workers):
+        kinds.setdefault(part.kind, path)
+    needed = {*kinds, "mixed_media"} if len(kinds) > 1 else {*kinds}
+    if workers and not any(worker.features is None or needed <= worker.features for worker in workers):
         names = ", ".join(sorted({worker.runtime for worker in workers}))
-        message = f"the engines of this model ({names}) do not support {_KIND} inputs"
-        raise GatewayError("multimodal_not_supported", message, param=first)
+        together = " in one request" if len(kinds) > 1 else ""
+        message = f"the engines of this model ({names}) do not support {' and '.join(kinds)} inputs{together}"
+        raise GatewayError("multimodal_not_supported", message, param=list(kinds.values())[-1])
     if len(wanted) > most:
-        raise _refused(f"a request may carry at most {most} images, but this one has {len(wanted)}", wanted[most][0])
+        message = f"a request may carry at most {most} media items, but this one has {len(wanted)}"
+        raise _refused(message, wanted[most][0])
     for path in _in_answers(request):
-        raise _refused("an assistant message can't carry images", path)
+        raise _refused("an assistant message can't carry media", path)
 
 
 def _in_answers(request: GenerationRequest) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A request that is passed on as it is: what has to be read of its body, and what is patched (DESIGN 3, raw)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -20,6 +20,25 @@ _ASK_FOR_USAGE = frozenset({"openai_chat", "openai_completions"})
 # Headers that mean something to an engine. A client's own credentials are for the gateway and stay here.
 _FORWARDED = frozenset({"x-correlation-id", "traceparent", "tracestate", "x-smg-routing-key"})
 _FORWARDED_PREFIX = "x-request-id-"
+
+
+class Call(Protocol):
+    """What passing a request on takes, whatever its body is made of."""
+
+    model: ModelRecord
+    paths: tuple[str, ...]
+    feature: str
+    headers: dict[str, str]
+    stream: bool
+    hide_usage: bool
+
+    def query(self) -> Query:
+        """What routing gets to see."""
+        ...
+
+    def body(self, worker: WorkerRecord, more: Mapping[str, Any] | None = None) -> bytes:
+        """The body for ``worker``, with the members ``more`` where it can have any."""
+        ...
 
 
 class RawCall(msgspec.Struct):
@@ -52,10 +71,17 @@ class RawCall(msgspec.Struct):
         """The body for ``worker``: the model by the name it has there, and the members ``more``; all else as the client
         wrote it."""
         given = self.fields.text("model")
-        if given and given not in worker.models:
-            names = {self.model.id, *self.model.aliases}
-            self.fields.put("model", next((name for name in worker.models if name in names), self.model.id))
+        if given and (name := name_for(worker, self.model, given)) != given:
+            self.fields.put("model", name)
         return self.fields.body_with(more or {})
+
+
+def name_for(worker: WorkerRecord, model: ModelRecord, given: str) -> str:
+    """The name by which ``worker`` knows ``model``, which a client has called ``given``."""
+    if given in worker.models:
+        return given
+    names = {model.id, *model.aliases}
+    return next((name for name in worker.models if name in names), model.id)
 
 
 def ask_for_usage(call: RawCall, dialect: str) -> None:

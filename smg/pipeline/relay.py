@@ -18,7 +18,7 @@ from smg.engines.http.usage import BodyTap, StreamTap, Tap
 from smg.fleet.breaker import Outcome
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.raw_call import RawCall, at_rank, is_events, ranked
+from smg.pipeline.raw_call import Call, RawCall, at_rank, is_events, ranked
 from smg.pipeline.raw_pair import RawPair
 from smg.pipeline.services import Services
 from smg.pipeline.trying import Trying
@@ -41,7 +41,7 @@ class Relay:
     ``over`` is True once the engine has nothing more to say.
     """
 
-    def __init__(self, services: Services, ctx: RequestContext, call: RawCall) -> None:
+    def __init__(self, services: Services, ctx: RequestContext, call: Call) -> None:
         self._services = services
         self._ctx = ctx
         self._call = call
@@ -97,6 +97,8 @@ class Relay:
 
     async def _attempt(self, lease: Lease, _number: int) -> _Running:
         if lease.prefill is not None:
+            if not isinstance(self._call, RawCall):
+                raise GatewayError("unsupported_parameter", "Pairs of engines take requests in JSON only.")
             pair = RawPair(self._services, self._ctx, self._facts, lease, self._call)
             answer, first = await self._interrupt.run(pair.open())
         else:

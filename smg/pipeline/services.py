@@ -68,7 +68,7 @@ class Services:
 
     def __post_init__(self) -> None:
         self.silences = Silences(self.view, self.settings.routing.idle_timeout_secs)
-        self.media = Media(self.settings)
+        self.media = Media(self.settings, self.metrics)
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""

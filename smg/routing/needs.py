@@ -21,7 +21,7 @@ _PARAMS: Mapping[str, str] = {
     "prompt_logprobs": "logprobs",
     "lora": "lora_path",
     "dp_rank": "data_parallel_rank",
-    "image": "messages",
+    **dict.fromkeys(("image", "audio", "video", "mixed_media"), "messages"),
     **{kind: param_of(kind) for kind in CONSTRAINTS},
 }
 
@@ -39,7 +39,8 @@ def required(request: GenerationRequest, constraint: Constraint | None) -> froze
         "lora": request.lora is not None,
     }
     features = frozenset(name for name, wanted in asked.items() if wanted)
-    features |= {part.kind for _, part in request.media()}
+    kinds = frozenset(part.kind for _, part in request.media())
+    features |= kinds | ({"mixed_media"} if len(kinds) > 1 else frozenset())
     return features if constraint is None else features | {constraint.kind}
 
 

@@ -152,6 +152,17 @@ class Metrics:
         )
         self.tokenizer_cache_entries = gauge("tokenizer_cache_entries", "Entries held.", "tokenizer", "level")
         self.tokenizer_cache_bytes = gauge("tokenizer_cache_bytes", "Bytes held.", "tokenizer", "level")
+        self.mm_fetch_seconds = histogram("mm_fetch_seconds", "Time to fetch an item, redirects included.", "kind")
+        self.mm_fetch_bytes_total = counter("mm_fetch_bytes_total", "Bytes of items fetched from URLs.", "kind")
+        self.mm_decode_seconds = histogram("mm_decode_seconds", "Time to decode an item.", "kind")
+        self.mm_preprocess_seconds = histogram(
+            "mm_preprocess_seconds", "Time from a decoded item to its tensor.", "kind"
+        )
+        self.mm_items_total = counter("mm_items_total", "Items of prompts that were served.", "kind")
+        self.mm_processed_total = counter(
+            "mm_processed_total", "Items that had to be decoded and preprocessed; others were known.", "kind"
+        )
+        self.mm_refused_total = counter("mm_refused_total", "Requests refused for their media.", "kind", "reason")
         self.process_restarts_total = counter("process_restarts_total", "Gateway processes that were replaced.", "role")
         self.event_loop_lag_seconds = Histogram(
             cells, process, "event_loop_lag_seconds", "Delay of a timer on the event loop.", (), LAG_BUCKETS

@@ -1,4 +1,4 @@
-"""What images became, by what they are and how they were processed; the same image is processed once at a time.
+"""What media became, by what they are and how they were processed; the same item is processed once at a time.
 
 One cache per worker process. A 12-megapixel photograph costs 70 ms of decoding and resizing and becomes 24 MB. To copy
 these once out of shared memory takes 4 ms on an idle machine and 50 on a busy one, for each hit, and wants a lock that
@@ -9,21 +9,23 @@ each turn usually comes on one kept-alive connection, so to the same worker.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from smg.vision.families.base import Plan, Tensor
+from smg.vision.families.base import Tensor
 
 _OVERHEAD = 512  # bytes an entry takes besides its pixels, about
 
 
 class Processed(NamedTuple):
-    """One image: its plan, and its part of the primary tensor; None when only the plan was wanted. Not to be changed.
+    """One item: its family's plan, and its part of the primary tensor; None when only the plan was wanted. Not to be
+    changed.
 
-    The tensor has the shape ``plan.shape``.
+    The tensor has the shape ``plan.shape``. ``decode_secs`` is the part of the time that went into decoding.
     """
 
-    plan: Plan
+    plan: Any
     tensor: Tensor | None
+    decode_secs: float = 0.0
 
     @property
     def nbytes(self) -> int:

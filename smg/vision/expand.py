@@ -58,7 +58,11 @@ def expand(ids: Sequence[int], anchors: Sequence[Anchor]) -> tuple[list[int], li
     taken = dict.fromkeys(by_id, 0)
     out: list[int] = []
     bindings: list[Binding] = []
-    for one in ids:
+    skip = 0
+    for position, one in enumerate(ids):
+        if skip:
+            skip -= 1
+            continue
         anchor = by_id.get(one)
         if anchor is None:
             out.append(one)
@@ -67,12 +71,26 @@ def expand(ids: Sequence[int], anchors: Sequence[Anchor]) -> tuple[list[int], li
         if index >= len(anchor.replacements):
             raise _mismatch(f"the prompt has more {anchor.modality} placeholders than {anchor.modality} parts")
         taken[one] = index + 1
+        replacement = anchor.replacements[index]
+        skip = _clear(replacement, anchor.modality, out, ids[position + 1 : position + 1 + len(replacement.after)])
         bindings.append(_bind(anchor, index, len(bindings), len(out)))
-        out.extend(anchor.replacements[index].ids)
+        out.extend(replacement.ids)
     for anchor in anchors:
         if taken[anchor.search_id] < len(anchor.replacements):
             raise _mismatch(f"the prompt has fewer {anchor.modality} placeholders than {anchor.modality} parts")
     return out, bindings
+
+
+def _clear(replacement: Replacement, modality: str, out: list[int], following: Sequence[int]) -> int:
+    """Take what ``replacement`` replaces in front of its placeholder out of ``out``; returns how much it is behind.
+
+    Raises GatewayError when the template has written something else there.
+    """
+    before = len(replacement.before)
+    if tuple(out[len(out) - before :]) != replacement.before or tuple(following) != replacement.after:
+        raise _mismatch(f"the prompt has no markers around the {modality} placeholder")
+    del out[len(out) - before :]
+    return len(replacement.after)
 
 
 def _bind(anchor: Anchor, index: int, ordinal: int, offset: int) -> Binding:

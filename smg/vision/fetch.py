@@ -15,7 +15,9 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
+from smg.core import clock
 from smg.core.request import MediaPart
+from smg.telemetry.metrics import Metrics
 from smg.vision.addresses import Network, literal, parse_networks, refusal
 from smg.vision.sources import MediaPolicy, read_data_url, read_file_url, refuse, too_large
 
@@ -82,8 +84,9 @@ class Fetcher:
     ``resolver`` replaces the system's name resolution in tests.
     """
 
-    def __init__(self, policy: MediaPolicy, resolver: Resolver | None = None) -> None:
+    def __init__(self, policy: MediaPolicy, resolver: Resolver | None = None, metrics: Metrics | None = None) -> None:
         self._policy = policy
+        self._metrics = metrics
         self._networks = parse_networks(policy.allowed_networks)
         self._connector = aiohttp.TCPConnector(
             resolver=_JudgingResolver(resolver or ThreadedResolver(), self._networks), use_dns_cache=False, limit=64
@@ -140,24 +143,30 @@ class Fetcher:
     async def fetch(self, part: MediaPart, param: str | None = None) -> bytes:
         """Bytes of one item. Raises as ``fetch_all`` does."""
         if part.data is not None:
-            if len(part.data) > self._policy.max_bytes:
-                raise too_large(part.kind, self._policy.max_bytes, param)
+            limit = self._policy.limit(part.kind)
+            if len(part.data) > limit:
+                raise too_large(part.kind, limit, param)
             return part.data
         if not part.url:
             raise refuse("invalid_value", f"the {part.kind} has neither a URL nor data", param)
         scheme = part.url[:8].partition(":")[0].lower()
         if scheme == "data":
-            return await read_data_url(part.url, part.kind, self._policy.max_bytes, param)
+            return await read_data_url(part.url, part.kind, self._policy.limit(part.kind), param)
         if scheme == "file":
             return await read_file_url(part.url, part.kind, self._policy, param)
         if scheme not in ("http", "https"):
             raise refuse("invalid_value", "the URL must start with http://, https:// or data:", param)
         try:
+            started = clock.monotonic()
             async with asyncio.timeout(self._policy.timeout_secs or None):
-                return await self._download(part.url, part.kind, param)
+                data = await self._download(part.url, part.kind, param)
         except TimeoutError:
             message = f"fetching the {part.kind} took longer than {self._policy.timeout_secs:g} seconds"
             raise refuse("media_timeout", message, param) from None
+        if self._metrics is not None:
+            self._metrics.mm_fetch_seconds.observe(clock.monotonic() - started, part.kind)
+            self._metrics.mm_fetch_bytes_total.inc(part.kind, amount=len(data))
+        return data
 
     async def _download(self, text: str, kind: str, param: str | None) -> bytes:
         url = self._checked(text, param)
@@ -211,7 +220,7 @@ class Fetcher:
             raise refuse("media_unreachable", f"fetching the {kind} failed: status {response.status}", param)
         if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
             raise refuse("media_unreachable", f"the server compressed the {kind} although it was told not to", param)
-        limit = self._policy.max_bytes
+        limit = self._policy.limit(kind)
         if (response.content_length or 0) > limit:
             raise too_large(kind, limit, param)
         data = bytearray()

@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger("smg.vision")
 _lock = threading.Lock()
 _ready: ModuleType | None = None
+_audio: ModuleType | None = None
 
 
 def kernel(function: F) -> F:
@@ -37,8 +38,13 @@ def kernel(function: F) -> F:
 
 
 def kernels() -> ModuleType | None:
-    """The module of compiled kernels, or None while they are not ready."""
+    """The module of compiled image kernels, or None while they are not ready."""
     return _ready
+
+
+def audio_kernels() -> ModuleType | None:
+    """The module of compiled audio kernels, or None while they are not ready."""
+    return _audio
 
 
 def cache_dir(state_dir: str | Path) -> Path:
@@ -48,7 +54,7 @@ def cache_dir(state_dir: str | Path) -> Path:
 
     # Numba notices a changed kernel by its file's time, but not a change of what the kernel is made from.
     target = hashlib.blake2b(repr(cpu_target.target_context.codegen().magic_tuple()).encode(), digest_size=8)
-    for source in ("kernels.py", "vectors.py"):
+    for source in ("kernels.py", "vectors.py", "audio/kernels.py"):
         target.update((Path(__file__).parent / source).read_bytes())
     name = f"{platform.machine()}-{target.hexdigest()}-smg{__version__}-numba{numba.__version__}"
     return Path(state_dir) / "kernels" / name
@@ -60,7 +66,7 @@ def warm(state_dir: str | Path) -> bool:
     Returns whether the kernels are in use now. It is False without Numba and after a failed compilation, which is
     logged: the plain path gives the same pixels, only slower.
     """
-    global _ready
+    global _audio, _ready
     with _lock:
         if _ready is not None:
             return True
@@ -70,11 +76,13 @@ def warm(state_dir: str | Path) -> bool:
             numba.config.CACHE_DIR = str(cache_dir(state_dir))
             module = importlib.import_module("smg.vision.kernels")
             module.compile_all()
+            audio = importlib.import_module("smg.vision.audio.kernels")
+            audio.compile_all()
         except ImportError:
-            _log.info("Numba is not installed: images are preprocessed by Pillow and NumPy")
+            _log.info("Numba is not installed: media are preprocessed by Pillow and NumPy")
             return False
         except Exception:
-            _log.exception("the image kernels did not compile: images are preprocessed by Pillow and NumPy")
+            _log.exception("the kernels did not compile: media are preprocessed by Pillow and NumPy")
             return False
-        _ready = module
+        _ready, _audio = module, audio
         return True

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from blake3 import blake3
 
@@ -22,7 +22,13 @@ class Tokens(Protocol):
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]: ...
 
 
-class _Vocabulary:
+# The parsed files of a model, by name; ``config.json`` is among them.
+Files: TypeAlias = dict[str, dict[str, Any]]
+
+_FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+
+
+class Vocabulary:
     """A tokenizer as families ask it."""
 
     def __init__(self, tokens: Tokens) -> None:
@@ -41,7 +47,7 @@ class VisionModel:
     ``settings`` is a digest of everything that decides what pixels become, but for the element type.
     """
 
-    def __init__(self, family: type[Family], files: dict[str, Any], tokens: Tokens, flavour: Flavour) -> None:
+    def __init__(self, family: type[Family], files: Files, tokens: Tokens, flavour: Flavour) -> None:
         """From the parsed ``files`` by name.
 
         Raises:
@@ -53,7 +59,7 @@ class VisionModel:
         self._flavour: Flavour = flavour
         self._made: dict[Precision, Family] = {}
         self._kind = family
-        self.vocabulary = _Vocabulary(tokens)
+        self.vocabulary = Vocabulary(tokens)
         self.placeholder = family.placeholder
         self.limit = family.limit
         self.search_id = token_id(self.vocabulary, family.placeholder)
@@ -67,16 +73,21 @@ class VisionModel:
         return made
 
 
-def load_model(directory: Path, name: str, tokens: Tokens, flavour: Flavour) -> VisionModel | None:
-    """The vision side of the model called ``name`` whose files are in ``directory``; None when it takes no images.
+def vision_model(name: str, files: Files, tokens: Tokens, flavour: Flavour) -> VisionModel | None:
+    """The vision side of the model called ``name``; None when it takes no images. Raises GatewayError as
+    ``VisionModel``."""
+    family = find_family(name, files["config.json"])
+    return None if family is None else VisionModel(family, files, tokens, flavour)
 
-    Blocking.
+
+def read_files(directory: Path) -> Files:
+    """What ``directory`` has of a model's configuration. Blocking.
 
     Raises:
-        GatewayError: ``multimodal_config_missing`` when there is no readable config.json, or as ``VisionModel``.
+        GatewayError: ``multimodal_config_missing`` when there is no readable config.json.
     """
-    files = {}
-    for file in ("config.json", "preprocessor_config.json", "processor_config.json"):
+    files: Files = {}
+    for file in _FILES:
         try:
             content = json.loads((directory / file).read_bytes())
         except (OSError, ValueError):
@@ -85,5 +96,4 @@ def load_model(directory: Path, name: str, tokens: Tokens, flavour: Flavour) -> 
             files[file] = content
     if "config.json" not in files:
         raise GatewayError("multimodal_config_missing", "the model's config.json is not known to this gateway")
-    family = find_family(name, files["config.json"])
-    return None if family is None else VisionModel(family, files, tokens, flavour)
+    return files

@@ -6,6 +6,7 @@
 import asyncio
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -24,7 +25,8 @@ class MediaPolicy(msgspec.Struct, frozen=True):
     ``allowed_domains`` None admits every host, else exactly these (lower case). ``allowed_networks`` opens networks
     that are refused by default (CIDR). ``local_root`` is the directory ``file://`` URLs may read from, None refuses
     them. ``timeout_secs`` covers one item with all its redirects, 0 means no limit. ``max_bytes`` bounds one encoded
-    item, ``max_total_bytes`` and ``max_items`` those of a request; ``concurrency`` is how many are fetched at a time.
+    item, ``max_bytes_of`` one of some kinds, ``max_total_bytes`` and ``max_items`` those of a request; ``concurrency``
+    is how many are fetched at a time.
     """
 
     allowed_domains: frozenset[str] | None = None
@@ -32,10 +34,15 @@ class MediaPolicy(msgspec.Struct, frozen=True):
     local_root: str | None = None
     timeout_secs: float = 10.0
     max_bytes: int = 256 << 20
+    max_bytes_of: Mapping[str, int] = {}
     max_total_bytes: int = 512 << 20
     max_items: int = 64
     max_redirects: int = 5
     concurrency: int = 8
+
+    def limit(self, kind: str) -> int:
+        """Bytes of one encoded item of ``kind``."""
+        return self.max_bytes_of.get(kind, self.max_bytes)
 
 
 def refuse(code: str, message: str, param: str | None, detail: str = "") -> GatewayError:
@@ -92,7 +99,7 @@ async def read_file_url(url: str, kind: str, policy: MediaPolicy, param: str | N
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise refuse("media_not_allowed", "a file URL must not name a host", param)
-    return await asyncio.to_thread(_read_file, unquote(parts.path), policy.local_root, kind, policy.max_bytes, param)
+    return await asyncio.to_thread(_read_file, unquote(parts.path), policy.local_root, kind, policy.limit(kind), param)
 
 
 def _read_file(name: str, root: str, kind: str, limit: int, param: str | None) -> bytes:

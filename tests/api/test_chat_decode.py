@@ -267,11 +267,13 @@ class TestMessages:
     def test_media_parts(self):
         image = {"type": "image_url", "image_url": {"url": "http://h/i", "detail": "low"}}
         audio = {"type": "input_audio", "input_audio": {"data": "AAE=", "format": "mp3"}}
-        parts = self.one(role="user", content=[image, audio, {"type": "video_url", "video_url": "http://h/v"}]).content
+        videos = [{"type": "video_url", "video_url": "http://h/v"}, {"type": "video", "video": {"url": "http://h/w"}}]
+        parts = self.one(role="user", content=[image, audio, *videos]).content
         assert parts == [
             MediaPart("image", url="http://h/i", options={"detail": "low"}),
             MediaPart("audio", data=b"\0\1", media_type="audio/mp3"),
             MediaPart("video", url="http://h/v"),
+            MediaPart("video", url="http://h/w"),
         ]
 
     def test_a_part_of_unknown_type_is_kept_as_it_is(self):

@@ -154,7 +154,7 @@ class TestDecode:
             ({"image_data": [{"uri": "x"}]}, "image_data[0]"),
             ({"text": ["a", "b"], "image_data": ["http://x/a.png"]}, "image_data"),
             ({"text": ["a", "b"], "image_data": [None, [3]]}, "image_data[1][0]"),
-            ({"video_data": "x"}, "video_data"),
+            ({"image_data": "http://h/i", "video_data": "http://h/v"}, "video_data"),
             ({"input_embeds": [[0.5]]}, "input_embeds"),
             ({"return_hidden_states": True}, "return_hidden_states"),
             ({"token_ids_logprob": [1]}, "token_ids_logprob"),

@@ -156,6 +156,8 @@ def test_who_may_call_what():
         ("POST", "/v1/tokenize"): "data",
         ("POST", "/v1/detokenize"): "data",
         ("POST", "/v1/embeddings"): "data",
+        ("POST", "/v1/audio/transcriptions"): "data",
+        ("POST", "/v1/audio/translations"): "data",
         ("POST", "/v1/rerank"): "data",
         ("POST", "/rerank"): "data",
         ("POST", "/v1/classify"): "data",

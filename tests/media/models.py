@@ -78,7 +78,7 @@ class Model(msgspec.Struct, frozen=True):
     def _parts(self) -> str:
         return (
             "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-            "{% for part in message['content'] %}{% if part['type'] == 'image' %}{{ '" + self.written + "' }}"
+            "{% for part in message['content'] %}{% if part['type'] != 'text' %}{{ '" + self.written + "' }}"
             "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
         )
 

@@ -83,14 +83,16 @@ class World:
         self.directory = directory
         self.vision = Vision(MediaSettings(**media), str(BUILD), 512 << 20, 256 << 20)
 
-    async def ask(self, precision: str | None, *content: object) -> tuple[list[int], EngineRequest]:
-        """The prompt before the images and the request for an engine."""
-        found = await self.vision.model(str(self.directory), "a-model", self.text.tokenizer)
+    async def ask(
+        self, precision: str | None, *content: object, kind: str = "image"
+    ) -> tuple[list[int], EngineRequest]:
+        """The prompt before its media, all of one kind, and the request for an engine."""
+        found = await self.vision.model(str(self.directory), "a-model", self.text.tokenizer, kind)
         assert found is not None
         message = Message("user", list(content))
-        request = GenerationRequest("chat", "m", messages=[message], placeholders={"image": found.placeholder})
+        request = GenerationRequest("chat", "m", messages=[message], placeholders={kind: found.placeholder})
         anchored = prepare_now(self.text, request).ids
-        ids, inputs = await self.vision.inputs(found, anchored, list(request.media()), precision)
+        ids, inputs = await self.vision.inputs([found], anchored, list(request.media()), precision)
         self.family = found.family(precision or "float32")
         return anchored, EngineRequest("id", ids, Sampling(), Limits(8), media=inputs)
 
@@ -244,5 +246,5 @@ async def test_a_prompt_whose_placeholders_do_not_fit_is_refused_before_anything
     found = await world.vision.model(str(world.directory), "m", world.text.tokenizer)
     part = MediaPart("image", url="http://127.0.0.1:1/never")
     with pytest.raises(GatewayError) as caught:
-        await world.vision.inputs(found, [1, found.search_id, found.search_id], [("messages", part)], "float32")
+        await world.vision.inputs([found], [1, found.search_id, found.search_id], [("messages", part)], "float32")
     assert caught.value.code == "multimodal_prompt_contract_mismatch"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,8 @@ from smg.core.request import GenerationRequest, MediaPart, Message, TextPart
 from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
 from smg.pipeline.media import Media, check_settings, element_type, routing_ids
 
+# Nothing is asked of it.
+TEXT = SimpleNamespace(tokenizer=None)
 RECORD = ModelRecord("m", tokenizer_dir="/nowhere")
 IMAGE = MediaPart("image", url="http://h/a.png")
 
@@ -28,7 +31,7 @@ async def refused(request, *workers, flags=()):
     """The error for ``request``, which comes before any file of the model is read."""
     fleet = FleetSnapshot(workers=list(workers or [worker()]), models=[RECORD])
     with pytest.raises(GatewayError) as caught:
-        await Media(load(list(flags), {})).prepare(fleet, RECORD, None, request)
+        await Media(load(list(flags), {})).prepare(fleet, RECORD, TEXT, request)
     assert caught.value.status == 400
     return caught.value.code, caught.value.param
 
@@ -37,6 +40,16 @@ async def refused(request, *workers, flags=()):
 async def test_other_media_are_refused_by_their_part(kind):
     parts = [IMAGE, MediaPart(kind, url="http://h/a")]
     assert await refused(asking(*parts)) == ("multimodal_not_supported", "messages[1].content[1]")
+
+
+async def test_several_kinds_need_an_engine_that_takes_them_together():
+    parts = [IMAGE, MediaPart("audio", url="http://h/a")]
+    features = frozenset({"generate", "image", "audio"})
+    apart = worker(features=features)
+    assert await refused(asking(*parts), apart) == ("multimodal_not_supported", "messages[1].content[1]")
+    able = worker("tokenspeed", features | {"mixed_media"})
+    # The next thing that is missing are the model's files.
+    assert await refused(asking(*parts), able) == ("multimodal_config_missing", "messages[1].content[0]")
 
 
 async def test_engines_without_images_are_told():

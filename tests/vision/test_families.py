@@ -15,7 +15,7 @@ from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
 from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
 from smg.vision.families.pixtral import Mistral3, Pixtral
-from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3VL, smart_resize
+from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3Omni, Qwen3VL, smart_resize
 from smg.vision.families.table import FAMILIES, find_family
 
 
@@ -94,6 +94,14 @@ def test_qwen3_has_larger_patches():
     assert plan.grid == (1, 48, 64)
     assert plan.shape == (48 * 64, 1536)
     assert plan.tokens == 24 * 32
+
+
+def test_omni_has_the_thinker_s_ids_and_a_budget_of_its_own():
+    omni = made(Qwen3Omni, model={"thinker_config": {"image_token_id": 77}})
+    plan = omni.plan(64, 64)
+    assert plan.grid == (1, 4, 4)
+    assert omni.prompt(plan, Vocabulary()).ids == [77] * 4
+    assert find_family("Qwen/Qwen3-Omni-30B", {"model_type": "qwen3_omni_moe"}) is Qwen3Omni
 
 
 # ---- counts of the others

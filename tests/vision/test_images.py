@@ -17,7 +17,8 @@ from smg.vision.families.base import encode
 from smg.vision.families.pixtral import Pixtral
 from smg.vision.families.qwen_vl import Qwen2VL
 from smg.vision.fetch import Fetcher, Wanted
-from smg.vision.images import Images
+from smg.vision.images import ImageMedium
+from smg.vision.items import Items, Room
 from smg.vision.model import VisionModel
 from smg.vision.pool import MediaPool
 from smg.vision.sources import MediaPolicy
@@ -46,20 +47,25 @@ def wanted(*data):
     return [Wanted(MediaPart(kind="image", data=one), f"messages[0].content[{i}]") for i, one in enumerate(data)]
 
 
-class Loader(Images):
+class Loader(Items):
     """Counts what is decoded."""
 
     def __init__(self, monkeypatch, limit=256 << 20, options=decode.DEFAULT_OPTIONS, cache=64 << 20):
         self.pool = MediaPool(2)
         self.fetcher = Fetcher(MediaPolicy())
         self.decoded = 0
-        super().__init__(self.fetcher, self.pool, ProcessedCache(cache), options, limit)
+        self.options = options
+        self.limit = limit
+        super().__init__(self.fetcher, self.pool, ProcessedCache(cache))
 
         def counting(*arguments):
             self.decoded += 1
             return decode.decode_image(*arguments)
 
         monkeypatch.setattr(images, "decode_image", counting)
+
+    async def load(self, model, wanted, precision):
+        return await super().load(ImageMedium(model, self.options), wanted, precision, Room(self.limit))
 
 
 @pytest.fixture
@@ -82,7 +88,7 @@ async def test_images_become_what_they_become_one_after_the_other(make, either):
     loaded = await loader.load(model(), wanted(*(data for _, data in found)), "float32")
     family = model().family("float32")
     alone = encode(family, [pixels for pixels, _ in found])
-    batch = np.concatenate(await loader.joined(family, loaded))
+    batch = np.concatenate(await loader.joined(family.layout, loaded))
     np.testing.assert_array_equal(batch, alone.tensor)
     assert [image.plan for image in loaded] == alone.plans
     assert [image.encoded for image in loaded] == [data for _, data in found]
@@ -93,7 +99,7 @@ async def test_a_batch_of_unequal_images_is_padded_with_zeros(make):
     loader, pixtral = make(), model(Pixtral)
     loaded = await loader.load(pixtral, wanted(*(data for _, data in found)), "float32")
     alone = encode(pixtral.family("float32"), [pixels for pixels, _ in found])
-    np.testing.assert_array_equal(np.stack(await loader.joined(pixtral.family("float32"), loaded)), alone.tensor)
+    np.testing.assert_array_equal(np.stack(await loader.joined(pixtral.family("float32").layout, loaded)), alone.tensor)
 
 
 async def test_the_same_image_is_decoded_once_in_a_request_and_over_all_requests(make):

@@ -18,7 +18,7 @@ from smg.core.request import GenerationRequest, Logprobs
 MAX_STOPS = 64
 
 _UNSUPPORTED = (
-    *("token_ids_logprob", "input_embeds", "video_data", "audio_data", "lora_path", "lora_id"),
+    *("token_ids_logprob", "input_embeds", "lora_path", "lora_id"),
     *("custom_logit_processor", "return_hidden_states", "session_params"),
     *("bootstrap_host", "bootstrap_port", "bootstrap_room"),
 )
@@ -71,10 +71,22 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         raw=body,
     )
     prompts.put(request, given, path)
-    request.attachments = attachments.images(wired.image_data, max(1, len(request.prompts)), "image_data")
-    request.attachments_path = "image_data"
+    _attach(request, wired)
     request.options = _options(wired, request)
     return request
+
+
+def _attach(request: GenerationRequest, wired: GenerateBody) -> None:
+    """Put the media of the body, which are of one kind, beside the prompts."""
+    for kind in ("image", "audio", "video"):
+        name = f"{kind}_data"
+        value = getattr(wired, name)
+        if value is not None and request.attachments:
+            message = f"{request.attachments_path} and {name} in one request are not supported"
+            raise GatewayError("unsupported_parameter", message, param=name)
+        if value is not None:
+            request.attachments = attachments.media(value, max(1, len(request.prompts)), name, kind)
+            request.attachments_path = name
 
 
 def _prompt(wired: GenerateBody) -> tuple[prompts.Texts | prompts.Ids, str]:

@@ -33,8 +33,8 @@ class GenerateBody(msgspec.Struct):
     """The body: exactly one of ``text`` and ``input_ids`` is the prompt, or a list of prompts.
 
     ``logprob_start_len`` is the first prompt token whose log probability is returned, -1 for none.
-    ``stream_output`` ``incremental`` makes frames carry only what is new. ``image_data`` are the images for the
-    placeholders that the prompt has (``attachments.images``).
+    ``stream_output`` ``incremental`` makes frames carry only what is new. ``image_data``, ``audio_data`` or
+    ``video_data`` are the media for the placeholders that the prompt has (``attachments.media``).
     """
 
     text: TextPrompt | None = None
@@ -50,11 +50,11 @@ class GenerateBody(msgspec.Struct):
     return_text_in_logprobs: bool | None = None
     data_parallel_rank: Count | None = None
     image_data: str | dict[str, Any] | list[Any] | None = None
+    audio_data: str | dict[str, Any] | list[Any] | None = None
+    video_data: str | dict[str, Any] | list[Any] | None = None
 
     token_ids_logprob: Unsupported = None
     input_embeds: Unsupported = None
-    video_data: Unsupported = None
-    audio_data: Unsupported = None
     lora_path: Unsupported = None
     lora_id: Unsupported = None
     custom_logit_processor: Unsupported = None

@@ -1,11 +1,10 @@
 """Decodes the messages of a chat request into canonical turns (spec text-pipeline 8, 17; field case OA-08)."""
 
-import base64
-import binascii
 from typing import Any
 
 import msgspec
 
+from smg._native import base64
 from smg.api.openai_chat import types
 from smg.core.errors import bad_request
 from smg.core.request import MediaPart, Message, Part, RawPart, ReasoningPart, RefusalPart, TextPart, ToolCall
@@ -30,6 +29,7 @@ _PARTS: Union[Any] = Union(
         "thinking": types.ReasoningText,
         "image_url": types.ImageUrl,
         "video_url": types.VideoUrl,
+        "video": types.Video,
         "audio_url": types.AudioUrl,
         "input_audio": types.InputAudio,
     },
@@ -120,6 +120,8 @@ def _part(value: dict[str, Any], wire: Any, path: str) -> Part:
             return _media("image", wire.image_url, value, join(path, "image_url"))
         case types.VideoUrl():
             return _media("video", wire.video_url, value, join(path, "video_url"))
+        case types.Video():
+            return _media("video", wire.video, value, join(path, "video"))
         case types.AudioUrl():
             return _media("audio", wire.audio_url, value, join(path, "audio_url"))
         case types.InputAudio():
@@ -139,7 +141,9 @@ def _media(kind: str, source: str | dict[str, Any], value: dict[str, Any], path:
 
 def _audio(audio: types.AudioData, path: str) -> MediaPart:
     try:
-        data = base64.b64decode(audio.data, validate=True)
-    except (binascii.Error, ValueError):
+        data = base64.decode(audio.data)
+    except ValueError:
         raise bad_request("not valid base64", path) from None
+    if not data:
+        raise bad_request("the recording is empty", path)
     return MediaPart("audio", data=data, media_type=f"audio/{audio.format}")

@@ -204,6 +204,12 @@ class VideoUrl(msgspec.Struct):
     video_url: str | dict[str, Any]
 
 
+class Video(msgspec.Struct):
+    """A part of type ``video``, as Qwen's own examples write it: a URL, or an object that has one."""
+
+    video: str | dict[str, Any]
+
+
 class AudioUrl(msgspec.Struct):
     audio_url: str | dict[str, Any]
 

@@ -79,17 +79,17 @@ class TokenizerCacheSettings(Group, frozen=True):
 
 
 class MediaSettings(Group, frozen=True):
-    """Images that requests carry: where they may come from, how large they may be, and what works on them."""
+    """Images, audio and video in requests: where they may come from, how large they may be, and what works on them."""
 
     allowed_domains: Annotated[
         tuple[str, ...],
-        option("--allowed-media-domains", "Hosts that images may be fetched from; default: any public one."),
+        option("--allowed-media-domains", "Hosts that media may be fetched from; default: any public one."),
     ] = ()
     allowed_networks: Annotated[
         tuple[str, ...],
         option(
             "--allowed-media-networks",
-            "Networks (CIDR) that images may be fetched from although they are private, loopback or otherwise not "
+            "Networks (CIDR) that media may be fetched from although they are private, loopback or otherwise not "
             "public. Metadata services need an entry of their own.",
         ),
     ] = ()
@@ -99,17 +99,34 @@ class MediaSettings(Group, frozen=True):
     ] = None
     fetch_timeout_secs: Annotated[
         float,
-        option("--media-fetch-timeout-secs", "Time to fetch one image, redirects included; 0: no limit.", ge=0),
+        option("--media-fetch-timeout-secs", "Time to fetch one item, redirects included; 0: no limit.", ge=0),
     ] = 10.0
     fetch_concurrency: Annotated[
-        int, option("--media-fetch-concurrency", "Images of one request that are fetched at a time.", ge=1, le=64)
+        int, option("--media-fetch-concurrency", "Items of one request that are fetched at a time.", ge=1, le=64)
     ] = 8
     max_items: Annotated[
-        int, option("--media-max-items", "Images of one request; a model may take fewer.", ge=1, le=1024)
+        int, option("--media-max-items", "Media of one request; a model may take fewer.", ge=1, le=1024)
     ] = 64
     image_max_bytes: Annotated[
         int, option("--image-max-input-bytes", "Bytes of one image as it is sent or fetched.", ge=1)
     ] = 256 << 20
+    audio_max_bytes: Annotated[
+        int, option("--audio-max-input-bytes", "Bytes of one recording as it is sent or fetched.", ge=1)
+    ] = 256 << 20
+    audio_max_secs: Annotated[float, option("--audio-max-secs", "Length of one recording.", gt=0, le=86_400)] = 1200.0
+    video_max_bytes: Annotated[
+        int, option("--video-max-input-bytes", "Bytes of one video as it is sent or fetched.", ge=1)
+    ] = 256 << 20
+    video_max_decoded_bytes: Annotated[
+        int, option("--video-max-decoded-bytes", "Bytes of all frames that are taken of one video, as pixels.", ge=1)
+    ] = 8 << 30
+    video_sampling: Annotated[
+        Literal["huggingface", "vllm"],
+        option("--video-sampling", "Whose choice of frames to follow: the Hugging Face processors' or vLLM's."),
+    ] = "huggingface"
+    decode_timeout_secs: Annotated[
+        float, option("--media-decode-timeout-secs", "Time to decode one recording or video; 0: no limit.", ge=0)
+    ] = 30.0
     max_pixels: Annotated[int, option("--image-max-pixels", "Pixels of one image.", ge=1, le=357_913_941)] = 178_956_970
     ignore_orientation: Annotated[
         bool, option("--image-ignore-orientation", "Take images as they are stored, not as their EXIF data turns them.")
@@ -122,13 +139,13 @@ class MediaSettings(Group, frozen=True):
         ),
     ] = "torchvision"
     threads: Annotated[
-        int, option("--vision-threads", "Threads per worker process that decode and preprocess images.", ge=1, le=64)
+        int, option("--vision-threads", "Threads per worker process that decode and preprocess media.", ge=1, le=64)
     ] = 1
     cache_mb: Annotated[
         int,
         option(
             "--mm-pixel-cache-mb",
-            "Preprocessed images that each worker process remembers, in MiB; 0: none.",
+            "Preprocessed media that each worker process remembers, in MiB; 0: none.",
             ge=0,
             le=1 << 20,
         ),

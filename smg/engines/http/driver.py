@@ -24,6 +24,7 @@ LOADS_SECS = 5.0
 _OFFERS = {"sglang": frozenset({"dp_rank", "disaggregation"})}
 _MAX_DOCUMENT = 16 << 20
 _MAX_REFUSAL = 64 << 10
+_JSON = "application/json"
 # Not the engine's to say: the gateway has its own request id, and makes its own framing where it has to.
 _DROPPED = HOP_BY_HOP | {"x-request-id", "host"}
 
@@ -86,8 +87,8 @@ class HttpDriver:
     ) -> RawResponse:
         """Pass a request on; cancelling it, or closing the answer's body, closes the engine's connection.
 
-        ``headers`` go as they are, with the engine's key beside them. An answer that a client is to see comes back with
-        its status, whatever that is.
+        ``headers`` go as they are, with the engine's key beside them; a body is JSON unless they say otherwise. An
+        answer that a client is to see comes back with its status, whatever that is.
 
         Raises:
             GatewayError: the engine is not reachable, broke off, has no room, or failed (see ``errors``).
@@ -194,8 +195,8 @@ class HttpDriver:
 
     def _headers(self, headers: Mapping[str, str], body: bytes) -> list[tuple[str, str]]:
         out = [(name, value) for name, value in headers.items()]
-        if body:
-            out.append(("content-type", "application/json"))
+        if body and "content-type" not in headers:
+            out.append(("content-type", _JSON))
         if self.key:
             out.append(("authorization", f"Bearer {self.key}"))
         return out

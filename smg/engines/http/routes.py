@@ -25,16 +25,26 @@ ROUTES: tuple[EngineRoute, ...] = (
     EngineRoute("generate_api", "SGLang's generate over HTTP", ("/generate",), "generate"),
     EngineRoute("tokenize_api", "tokenizing over HTTP", ("/v1/tokenize", "/tokenize"), "tokenize"),
     EngineRoute("detokenize_api", "detokenizing over HTTP", ("/v1/detokenize", "/detokenize"), "detokenize"),
+    EngineRoute(
+        "transcriptions_api",
+        "transcription of audio over HTTP",
+        ("/v1/audio/transcriptions",),
+        "audio_transcriptions",
+    ),
+    EngineRoute(
+        "translations_api", "translation of audio over HTTP", ("/v1/audio/translations",), "audio_translations"
+    ),
 )
 BY_DIALECT: Mapping[str, EngineRoute] = {route.dialect: route for route in ROUTES}
 GENERATING = frozenset({"chat_api", "completions_api", "generate_api"})
 
-# What an engine is taken to serve that does not list its paths.
+# What an engine is taken to serve that does not list its paths. Nobody is sent audio by routing alone, so one that may
+# serve it is asked, and its own refusal is the answer.
+_LEAST = frozenset({"chat_api", "completions_api", "transcriptions_api", "translations_api"})
 _USUAL: Mapping[str, frozenset[str]] = {
-    "vllm": frozenset({"chat_api", "completions_api", "tokenize_api", "detokenize_api"}),
-    "sglang": frozenset({"chat_api", "completions_api", "generate_api"}),
+    "vllm": _LEAST | {"tokenize_api", "detokenize_api"},
+    "sglang": _LEAST | {"generate_api"},
 }
-_LEAST = frozenset({"chat_api", "completions_api"})
 
 
 def features(runtime: str, paths: Iterable[str]) -> frozenset[str]:

@@ -30,7 +30,8 @@ class TokenSpeedAdapter(ContractAdapter):
     health_secs = GENERATING_HEALTH_SECS
     media_dtype = "bfloat16"
     capabilities = CONSTRAINTS | {
-        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank", "image"),
+        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank", "image", "audio", "video"),
+        *("mixed_media",),
         *("loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation", "encode"),
     }
 

@@ -34,7 +34,7 @@ def item_pieces(item: MediaItem, token_id: int, *, pixels: bool = True) -> list[
         encoder_input=media.tensor(pb.TensorData, item.tensor, None) if pixels else None,
         model_specific_tensors={name: media.tensor(pb.TensorData, side, "inline") for name, side in item.side.items()},
         placeholders=media.ranges(pb.PlaceholderRange, item.patches),
-        placeholder_token_id=token_id,
+        placeholder_token_id=token_id if item.token_id is None else item.token_id,
     )
     if not pixels:
         return [protobuf.encode(message)]

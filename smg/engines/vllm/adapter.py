@@ -23,7 +23,18 @@ class VllmAdapter(ContractAdapter):
     service = "vllm.grpc.engine.VllmEngine"
     media_dtype = "float32"
     capabilities = CONSTRAINTS | {
-        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "dp_rank", "image"),
+        *(
+            "generate",
+            "n",
+            "seed",
+            "logit_bias",
+            "min_tokens",
+            "logprobs",
+            "prompt_logprobs",
+            "dp_rank",
+            "image",
+            "video",
+        ),
         *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation"),
     }
 

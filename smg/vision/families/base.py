@@ -40,12 +40,15 @@ class Replacement(NamedTuple):
 
     ``features`` are the (offset, length) ranges of ``ids`` that image features are written over; None means every
     maximal run of ``feature_id``. ``prefix`` tokens that the template put in front belong to the item as well.
+    ``before`` and ``after`` are what the template wrote around the placeholder and ``ids`` take the place of, too.
     """
 
     ids: list[int]
     feature_id: int
     features: list[tuple[int, int]] | None = None
     prefix: int = 0
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 from smg.core.errors import bad_request
 from smg.vision.config import HALF, ImageConfig
-from smg.vision.families.base import U8, Family, Layout, Plan, Tensor, integers
+from smg.vision.families.base import U8, Family, Layout, Plan, Tensor, Vocabulary, integers
 from smg.vision.filters import Flavour
 from smg.vision.layouts import patches
 from smg.vision.normalise import Precision
@@ -89,6 +89,18 @@ class Qwen3VL(Qwen2VL):
     std = HALF
     patch = 16
     pixels = (65_536, 16_777_216)
+
+
+class Qwen3Omni(Qwen3VL):
+    """Qwen3-Omni: Qwen3-VL's patches under another budget; its ids are those of the thinker."""
+
+    name = "qwen3_omni"
+    pixels = (3_136, 12_845_056)
+
+    def feature_id(self, vocabulary: Vocabulary) -> int:
+        thinker = self.config.model.get("thinker_config")
+        found = thinker.get("image_token_id") if isinstance(thinker, dict) else None
+        return found if isinstance(found, int) and found >= 0 else super().feature_id(vocabulary)
 
 
 class Glm4V(Qwen2VL):

@@ -12,7 +12,7 @@ from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
 from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
 from smg.vision.families.pixtral import Mistral3, Pixtral
-from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3VL
+from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3Omni, Qwen3VL
 
 
 class Row(NamedTuple):
@@ -29,6 +29,11 @@ FAMILIES: tuple[Row, ...] = (
     Row(LlavaOnevision, frozenset({"llava_onevision"}), (("llava-onevision",), ("llava_onevision",))),
     Row(LlavaNext, frozenset({"llava_next"}), (("llava-next",), ("llava_next",), ("llava-v1.6",))),
     Row(Llava, frozenset({"llava"}), (("llava",),)),
+    Row(
+        Qwen3Omni,
+        frozenset({"qwen3_omni_moe", "qwen3_omni_moe_thinker"}),
+        (("qwen3-omni",), ("qwen3_omni",)),
+    ),
     Row(
         Qwen3VL,
         frozenset({"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"}),

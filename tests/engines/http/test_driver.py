@@ -153,6 +153,21 @@ class TestRanks:
                 await driver.info()
                 assert ({"dp_rank", "disaggregation"} <= driver.capabilities) is can
 
+    async def test_AD_01_a_form_stays_as_it_is_and_the_header_has_the_rank(self):
+        kind = "multipart/form-data; boundary=b"
+        form = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--\r\n'
+        async with MockHttpEngine(HttpScript(audio=True)) as engine, driver_to(f"{engine.url}@5") as driver:
+            answer = await driver.forward(
+                RequestContext("r"), "POST", "/v1/audio/transcriptions", {"content-type": kind}, form
+            )
+            await whole(answer)
+            seen = engine.requests[0]
+            assert (seen.body, seen.header("content-type"), seen.header("x-data-parallel-rank")) == (
+                form,
+                [kind],
+                ["5"],
+            )
+
     async def test_dp_base_url_loads_are_asked_at_the_engine_and_are_the_ranks_own(self):
         script = HttpScript(dp_size=3, running=4)
         async with MockHttpEngine(script, server="sglang") as engine, driver_to(f"{engine.url}@2") as driver:
@@ -186,6 +201,8 @@ class TestFacts:
                     await driver.info()
                     assert driver.runtime == runtime
                     assert ("generate_api" in driver.capabilities) == (runtime == "sglang")
+                    # It may listen; only asking it tells.
+                    assert {"transcriptions_api", "translations_api"} <= driver.capabilities
 
     async def test_one_that_tells_of_no_model_is_no_engine(self):
         async with (

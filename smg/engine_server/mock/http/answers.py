@@ -89,13 +89,26 @@ def detokenize(script: HttpScript, body: Mapping[str, Any]) -> Answer:
     return Answer([], {"prompt": " ".join(f"t{token}" for token in body.get("tokens") or ())})
 
 
+def transcription(script: HttpScript, body: Mapping[str, Any]) -> Answer:
+    """Speech to text: the form's fields are the body; what was said is the script's to know."""
+    text = script.texts[0] if script.texts else ""
+    usage = {"type": "tokens", "input_tokens": 10, "output_tokens": len(text.split())}
+    events = [{"type": "transcript.text.delta", "delta": word} for word in _WORDS.findall(text)]
+    events.append({"type": "transcript.text.done", "text": text, "usage": usage})
+    return Answer(events, text if body.get("response_format") == "text" else {"text": text, "usage": usage})
+
+
 ANSWERS: Mapping[str, Callable[[HttpScript, Mapping[str, Any]], Answer]] = {
     "/v1/chat/completions": chat,
     "/v1/completions": completions,
     "/generate": generate,
     "/tokenize": tokenize,
     "/detokenize": detokenize,
+    "/v1/audio/transcriptions": transcription,
+    "/v1/audio/translations": transcription,
 }
+# Those whose bodies are forms.
+FORMS = frozenset({"/v1/audio/transcriptions", "/v1/audio/translations"})
 
 
 def _openai(kind: str, body: Mapping[str, Any], events: list[Any], choices: list[Any], usage: Any) -> Answer:

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from smg.engine_server.mock.http.answers import ANSWERS
+from smg.engine_server.mock.http.answers import ANSWERS, FORMS
 from smg.engine_server.mock.http.facts import documents, served
+from smg.engine_server.mock.http.forms import fields
 from smg.engine_server.mock.http.pair import meetings, prompt_of
 from smg.engine_server.mock.http.script import Answer, HttpFault, HttpScript, Server
 from smg.engine_server.mock.transfer import Meeting, Role, TransferError, Transfers, fetch
@@ -231,8 +232,12 @@ class MockHttpEngine:
         if await self._strike(faults, None, seen, writer):
             return True
         try:
-            body = msgspec.json.decode(seen.body, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
+            body = (
+                fields(seen.header("content-type"), seen.body)
+                if seen.path in FORMS
+                else msgspec.json.decode(seen.body, type=dict[str, Any])
+            )
+        except (msgspec.MsgspecError, ValueError) as error:
             await self._json(writer, {"object": "error", "message": str(error), "code": 400}, 400)
             return True
         rooms = meetings(body) if self._role != "regular" else []
@@ -251,7 +256,10 @@ class MockHttpEngine:
             return await self._stream(script, faults, seen, answer, writer)
         await asyncio.sleep(script.delay)
         await self._strike(faults, 0, seen, writer)
-        await self._json(writer, answer.whole, 200)
+        if isinstance(answer.whole, str):
+            await self._answer(writer, answer.whole.encode(), 200, "text/plain; charset=utf-8")
+        else:
+            await self._json(writer, answer.whole, 200)
         return True
 
     async def _hand_over(

@@ -35,7 +35,7 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
 
     ``models`` are what is listed, with ``context_length``; ``key`` has to be in the header ``authorization``.
     ``dp_size``, ``running``, ``waiting`` and ``usage`` are what SGLang-like and vLLM-like engines tell of themselves.
-    ``hidden`` are paths that are not there.
+    ``audio``: speech is taken down too. ``hidden`` are paths that are not there.
     """
 
     texts: tuple[str, ...] = ()
@@ -58,6 +58,7 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     usage: float = 0.0
     healthy: bool = True
+    audio: bool = False
     hidden: frozenset[str] = frozenset()
     headers: tuple[tuple[str, str], ...] = ()
 

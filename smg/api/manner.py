@@ -1,0 +1,79 @@
+"""What the gateway puts around an answer that it only passes on: headers of its own, signs of life, a last word."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+from sanic import Request
+
+from smg.api.dialect import Dialect, Meta, StreamEncoder
+from smg.core import clock
+from smg.core.context import RequestContext
+from smg.core.errors import GatewayError, openai_shape
+from smg.core.stream import NoDecoder
+
+
+class Manner(Protocol):
+    """The form these things have for one request."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Headers of every answer."""
+        ...
+
+    def keepalive(self) -> bytes:
+        """Bytes that keep a silent event stream open and mean nothing."""
+        ...
+
+    def failure(self, error: GatewayError) -> bytes:
+        """The error event that ends a broken stream."""
+        ...
+
+
+class PlainManner:
+    """That of routes which belong to no dialect: OpenAI's."""
+
+    def headers(self) -> Mapping[str, str]:
+        return {}
+
+    def keepalive(self) -> bytes:
+        return b": keep-alive\n\n"
+
+    def failure(self, error: GatewayError) -> bytes:
+        return b"data: " + msgspec.json.encode(openai_shape(error)) + b"\n\n"
+
+
+class DialectManner:
+    """A dialect's own, for ``request``; where only the engine understands the body, as far as that matters not."""
+
+    def __init__(
+        self, dialect: Dialect, request: Request, params: Mapping[str, str], ctx: RequestContext, model: str
+    ) -> None:
+        self._dialect = dialect
+        self._request = request
+        self._params = params
+        self._ctx = ctx
+        self._model = model
+        self._encoder: StreamEncoder | None = None
+
+    def headers(self) -> Mapping[str, str]:
+        return self._dialect.headers(self._ctx)
+
+    def keepalive(self) -> bytes:
+        encoder = self._any_encoder()
+        return b": keep-alive\n\n" if encoder is None else encoder.keepalive()
+
+    def failure(self, error: GatewayError) -> bytes:
+        encoder = self._any_encoder()
+        if encoder is not None:
+            return encoder.failure(error)
+        return b"data: " + msgspec.json.encode(self._dialect.error(self._ctx, error).body) + b"\n\n"
+
+    def _any_encoder(self) -> StreamEncoder | None:
+        """The dialect's encoder for this request; None for one that only the engine understands."""
+        if self._encoder is None:
+            try:
+                decoded = self._dialect.decode(self._request.body, self._request.headers, self._params, self._ctx)
+            except GatewayError:
+                return None
+            self._encoder = self._dialect.encoder(self._ctx, Meta(decoded, self._model, clock.created(), NoDecoder()))
+        return self._encoder

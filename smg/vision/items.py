@@ -1,0 +1,202 @@
+"""The media of one request: fetched together, each decoded and preprocessed by itself on the media pool, joined."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from blake3 import blake3
+
+from smg.core import clock
+from smg.core.background import background
+from smg.core.errors import GatewayError
+from smg.telemetry.metrics import Metrics
+from smg.vision.cache import Processed, ProcessedCache
+from smg.vision.families.base import Layout, Replacement, Tensor, Vocabulary
+from smg.vision.fetch import Fetcher, Wanted
+from smg.vision.normalise import Precision
+from smg.vision.pool import MediaPool, Split
+
+T = TypeVar("T")
+
+# Hashing less than this is quicker than handing it to a thread.
+_HASH_INLINE = 1 << 16
+
+
+class MediaFamily(Protocol):
+    """What a model's family says of items, whatever their kind; plans are its own."""
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def keep_on_cpu(self) -> tuple[str, ...]: ...
+    @property
+    def precision(self) -> Precision: ...
+
+    def side(self, plans: Sequence[Any]) -> dict[str, Tensor]: ...
+
+    def prompt(self, plan: Any, vocabulary: Vocabulary) -> Replacement: ...
+
+
+class Medium(Protocol):
+    """One kind of media to one model.
+
+    ``kind`` is that of ``MediaPart``. ``search_id`` is what its ``placeholder`` becomes in a prompt, ``limit`` how many
+    items a request may have. ``settings`` tells apart everything that decides what items become, but for the element
+    type.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def placeholder(self) -> str: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def search_id(self) -> int: ...
+    @property
+    def settings(self) -> bytes: ...
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+
+    def family(self, precision: Precision) -> MediaFamily:
+        """The family for tensors of this element type."""
+        ...
+
+    def process(self, encoded: bytes, precision: Precision | None, split: Split) -> Processed:
+        """Decode and preprocess one item; without ``precision`` it is only planned. CPU-bound.
+
+        Raises:
+            GatewayError: 400, without a path.
+        """
+        ...
+
+
+class Room:
+    """Bytes that the media of one request may still become; ``most`` at first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._left = most
+
+    def take(self, size: int, kind: str, param: str | None) -> None:
+        """Use ``size`` bytes for an item. Raises GatewayError ``media_too_large`` when there are not so many."""
+        self._left -= size
+        if self._left < 0:
+            message = f"the {kind} input becomes more than {self._most} bytes for the engine"
+            raise GatewayError("media_too_large", message, param=param)
+
+
+class LoadedItem(NamedTuple):
+    """``encoded`` are the client's bytes; ``digest`` tells bytes and processing apart (32 bytes)."""
+
+    encoded: bytes
+    digest: bytes
+    processed: Processed
+
+    @property
+    def plan(self) -> Any:
+        return self.processed.plan
+
+
+class Items:
+    """Loads items for models. Shares its fetcher, pool and cache with other requests and owns none of them."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        pool: MediaPool,
+        cache: ProcessedCache,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._fetcher = fetcher
+        self._pool = pool
+        self._cache = cache
+
+    async def load(
+        self, medium: Medium, wanted: Sequence[Wanted], precision: Precision | None, room: Room
+    ) -> list[LoadedItem]:
+        """Fetch, decode and preprocess items of one kind, in order; without ``precision`` they are only planned.
+
+        One that is named twice is fetched and processed once.
+
+        Raises:
+            GatewayError: status 400 naming the part (see ``Fetcher.fetch_all``, ``Medium.process``, ``Room``);
+                ``overloaded``.
+        """
+        data = await self._fetcher.fetch_all(wanted)
+
+        async def one(encoded: bytes, param: str | None) -> LoadedItem:
+            item = await self._one(medium, encoded, precision, param)
+            room.take(item.processed.nbytes, medium.kind, param)
+            return item
+
+        return await together([one(encoded, item.param) for encoded, item in zip(data, wanted, strict=True)])
+
+    async def _one(self, medium: Medium, encoded: bytes, precision: Precision | None, param: str | None) -> LoadedItem:
+        identity = medium.settings
+        if len(encoded) <= _HASH_INLINE:
+            digest = blake3(encoded + identity).digest()
+        else:
+            digest = await background(lambda: blake3(encoded).update(identity).digest())
+
+        try:
+            processed = await self._cache.get(
+                digest + (precision or "").encode(), lambda: self._process(medium, encoded, precision)
+            )
+        except GatewayError as error:
+            if error.status != 400:
+                raise
+            # The work may have been another request's, so the place is told here.
+            raise GatewayError(error.code, error.message, param=param, detail=error.detail) from None
+        if self._metrics is not None:
+            self._metrics.mm_items_total.inc(medium.kind)
+        return LoadedItem(encoded, digest, processed)
+
+    async def _process(self, medium: Medium, encoded: bytes, precision: Precision | None) -> Processed:
+        def job() -> tuple[Processed, float]:
+            started = clock.monotonic()
+            return medium.process(encoded, precision, self._pool.split), clock.monotonic() - started
+
+        processed, seconds = await self._pool.run(job)
+        if self._metrics is not None:
+            self._metrics.mm_processed_total.inc(medium.kind)
+            self._metrics.mm_decode_seconds.observe(processed.decode_secs, medium.kind)
+            self._metrics.mm_preprocess_seconds.observe(seconds - processed.decode_secs, medium.kind)
+        return processed
+
+    async def joined(self, layout: Layout, items: Sequence[LoadedItem]) -> list[Tensor]:
+        """The items' tensors, contiguous, so that their bytes in order are those of the batch.
+
+        Items of unequal size in a batched layout are padded with zeros to the largest.
+        """
+        tensors = [item.processed.tensor for item in items]
+        assert all(tensor is not None for tensor in tensors), "load() had no precision"
+        found = [tensor for tensor in tensors if tensor is not None]
+        largest = tuple(np.max([tensor.shape for tensor in found], axis=0))
+        if layout.kind == "flat" or all(tensor.shape == largest for tensor in found):
+            return found
+        return await together([self._pool.run(_padding(tensor, largest)) for tensor in found])
+
+
+def _padding(tensor: Tensor, shape: tuple[int, ...]) -> Callable[[], Tensor]:
+    def job() -> Tensor:
+        if tensor.shape == shape:
+            return tensor
+        out = np.zeros(shape, tensor.dtype)
+        out[tuple(slice(size) for size in tensor.shape)] = tensor
+        return out
+
+    return job
+
+
+async def together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Results in order; the first failure cancels what has not started and is raised."""
+    tasks = [asyncio.create_task(job) for job in jobs]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
