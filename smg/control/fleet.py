@@ -19,6 +19,7 @@ from smg.engines.base import Driver, EngineInfo
 from smg.engines.driver import GrpcDriver
 from smg.engines.finding import scheme_of
 from smg.engines.http.address import with_rank
+from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
@@ -74,6 +75,7 @@ class FleetControl:
         self._spawn(self._publish_changes())
         self._spawn(self._look_at_failures())
         self._spawn(self._sweep_index())
+        self._spawn(self._fade())
         if self._settings.routing.kv_events and self._region.index is not None:
             metrics = Metrics(self._region, PROCESS)
             workers, driver = lambda: self.registry.workers, self._driver_of
@@ -298,6 +300,11 @@ class FleetControl:
         while self._region.index is not None:
             await asyncio.sleep(_SWEEP_INTERVAL)
             await asyncio.to_thread(self._region.index.sweep)
+
+    async def _fade(self) -> None:
+        while True:
+            await asyncio.sleep(loads.COMPUTED_HALF_LIFE)
+            loads.fade(self._region, self.registry.workers)
 
     async def _look_at_failures(self) -> None:
         while True:

@@ -13,6 +13,7 @@ from smg.control.client import ControlClient
 from smg.control.main import serve
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import Fault, MockEngine, Script
+from smg.fleet import loads
 from smg.fleet.view import FleetView
 
 
@@ -355,6 +356,21 @@ async def test_kv_threshold_polls_loads_are_known_whatever_the_policy(region, tm
 
             await until(polled)
             assert (await place.fleet())[engine.url]["engine"]["kv_usage"] == 0.75
+
+
+async def test_what_engines_have_computed_fades(region, tmp_path, monkeypatch):
+    monkeypatch.setattr(loads, "COMPUTED_HALF_LIFE", 0.02)
+    async with MockEngine() as engine:
+        place = Place(region, tmp_path / "state", worker_urls=(engine.url,))
+        async with place.running() as view:
+            await until(lambda: ready(place, engine.url))
+            slot = (await only(view)).slot
+            region.worker_set(slot, table.COMPUTED, 64)
+
+            async def faded():
+                return region.worker_get(slot, table.COMPUTED) <= 1
+
+            await until(faded)
 
 
 async def test_an_engine_that_comes_back_starts_with_a_closed_breaker(region, tmp_path):
