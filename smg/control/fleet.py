@@ -27,6 +27,7 @@ from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.sources import ApiSource, WorkerSource, WorkerSpec
 from smg.fleet.tokenizers import Tokenizers
+from smg.routing.policies import parameters
 from smg.telemetry.metrics import Metrics
 
 log = logging.getLogger("smg.control")
@@ -288,7 +289,7 @@ class FleetControl:
         """Whether anybody looks at what the worker holds."""
         model = self.registry.model(worker.models[0]) if worker.models else None
         policy = (model.policy if model is not None else "") or worker.labels.get("policy", "")
-        return (policy or self._settings.routing.policy).replace("-", "_") == "cache_aware"
+        return parameters.name_of(policy or self._settings.routing.policy) == "cache_aware"
 
     async def _publish_changes(self) -> None:
         while True:

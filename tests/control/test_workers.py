@@ -150,6 +150,25 @@ class TestPatch:
             await until(lambda: published(view, made["id"], priority=9))
             assert view.snapshot().model("n").id == "m"
 
+    async def test_a_policy_and_its_parameters(self, place):
+        tuned = "cache_aware: cache_threshold=0.5"
+        async with MockEngine() as engine, place.running() as view:
+            made = await place.client.call("create", spec={"url": engine.url})
+            await until(lambda: ready(place, engine.url))
+            await place.client.call("patch", id=made["id"], patch={"labels": {"policy": tuned}})
+
+            async def told():
+                return (await only(view)).labels.get("policy") == tuned
+
+            await until(told)
+            wrong = {"policy": "cache_aware: cache_threshold=5"}
+            for error in (
+                await refused(place, "patch", id=made["id"], patch={"labels": wrong}),
+                await refused(place, "create", spec={"url": "grpc://127.0.0.1:9", "labels": wrong}),
+            ):
+                assert (error.status, error.param) == (400, "labels.policy")
+                assert "cache_threshold" in error.detail
+
     async def test_it_outlives_control_and_what_the_flags_say(self, region, tmp_path):
         async with MockEngine() as engine:
             place = Place(region, tmp_path / "state", worker_urls=(engine.url,))
