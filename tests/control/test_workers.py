@@ -167,7 +167,7 @@ class TestPatch:
                 await refused(place, "create", spec={"url": "grpc://127.0.0.1:9", "labels": wrong}),
             ):
                 assert (error.status, error.param) == (400, "labels.policy")
-                assert "cache_threshold" in error.detail
+                assert "cache_threshold" in error.message
 
     async def test_it_outlives_control_and_what_the_flags_say(self, region, tmp_path):
         async with MockEngine() as engine:
