@@ -46,14 +46,15 @@ class Placement:
         relative: float,
         start: int = 0,
         scale: float = 1.0,
+        turnover: float = 0.0,
     ) -> tuple[int, int]:
         """Return (position, why) of the worker with the lowest price; among equals the first from ``start`` on.
 
-        price = tokens waiting there + tokens it would have to compute + ``request_price`` per request in flight, in
-        tokens. ``length`` is the prompt's, in units that are worth ``scale`` tokens each. A held beginning counts if it
-        is more than ``threshold`` of the prompt. A worker that has more than ``absolute`` requests more than the least
-        loaded one, and more than ``relative`` times as many, is passed over whatever it holds; so is what
-        ``avoid_full`` has found.
+        price = tokens waiting there + units it would have to compute × (``scale`` + ``turnover`` × what it has computed
+        lately by the mean of all, 20,000 tokens added to both) + ``request_price`` per request in flight, in tokens.
+        ``length`` is the prompt's, in units. A held beginning counts if it is more than ``threshold`` of the prompt. A
+        worker that has more than ``absolute`` requests more than the least loaded one, and more than ``relative`` times
+        as many, is passed over whatever it holds; so is what ``avoid_full`` has found.
 
         Raises ValueError when no worker is ready.
         """

@@ -27,6 +27,8 @@ cdef enum:
     # Prices are whole numbers of this part of a token.
     _FINE = 1024
     _MILLION = 1000000
+    # Tokens that everybody counts as having computed: a few requests in an idle fleet make no difference.
+    _LITTLE = 20000
 
 cdef double _FULL = 0.999
 cdef int64_t _USAGE = USAGE
@@ -158,6 +160,14 @@ cdef class Placement:
                 other = block
         return other
 
+    cdef double _computed_share(self) noexcept nogil:
+        """What makes of a worker's computed tokens their ratio to the mean of all."""
+        cdef int64_t at
+        cdef double total = 0
+        for at in range(self.ready):
+            total += _LITTLE + self._region.computed_at(self._places[at])
+        return self.ready / total
+
     def cheapest(
         self,
         double length,
@@ -167,14 +177,16 @@ cdef class Placement:
         double relative,
         int64_t start=0,
         double scale=1.0,
+        double turnover=0.0,
     ):
         cdef int64_t at, best = -1, ideal = -1, price, lowest = 0, dream = 0, part, end
-        cdef int64_t unit = <int64_t>(_FINE * scale), each = <int64_t>(_FINE * request_price)
-        cdef int64_t cut = <int64_t>(threshold * length)
+        cdef int64_t each = <int64_t>(_FINE * request_price), cut = <int64_t>(threshold * length)
+        cdef double unit = _FINE * scale, fresh, share
         cdef int least, most
         if self.ready == 0:
             raise ValueError("no worker is ready")
         self._count()
+        share = _FINE * turnover * self._computed_share()
         least = most = self._requests[0]
         for at in range(1, self.ready):
             least = min(least, self._requests[at])
@@ -186,8 +198,8 @@ cdef class Placement:
             end = start if part else self.ready
             for at in range(0 if part else start, end):
                 price = _FINE * self._tokens[at] + each * self._requests[at]
-                if self._matched[at] > cut:
-                    price -= unit * self._matched[at]
+                fresh = length - self._matched[at] if self._matched[at] > cut else length
+                price += <int64_t>(fresh * (unit + share * (_LITTLE + self._region.computed_at(self._places[at]))))
                 if ideal < 0 or price < dream:
                     ideal = at
                     dream = price

@@ -17,6 +17,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from smg._native.small_int cimport small_int
+from smg._native.text_hash cimport text_key
 from smg._native.xxh3 cimport xxh3_64
 
 cdef extern from "Python.h":
@@ -89,15 +90,20 @@ cdef int64_t rung(int64_t number) noexcept nogil:
 
 
 cdef void _climb(const unsigned char *text, uint64_t salt, int64_t count, uint64_t *keys) noexcept nogil:
-    cdef uint64_t prefix = 0, content
-    cdef int64_t number, at = 0, end
-    for number in range(count):
-        end = rung(number + 1)
-        # No seed: nobody else hashes text this way, and long blocks are quicker without.
-        content = xxh3_64(text + at, end - at, 0)
-        prefix = content if number == 0 else chain(prefix, content)
+    cdef uint64_t prefix = 0
+    cdef int64_t number
+    # One loop for each size of block, so that the compiler knows it.
+    for number in range(min(count, <int64_t>_STEPS)):
+        prefix = text_key(text + number * _FINE, _FINE, prefix)
         keys[number] = salted(prefix, salt)
-        at = end
+    text += _FINE_END
+    for number in range(_STEPS, min(count, <int64_t>(2 * _STEPS))):
+        prefix = text_key(text + (number - _STEPS) * _MIDDLE, _MIDDLE, prefix)
+        keys[number] = salted(prefix, salt)
+    text += _MIDDLE_END - _FINE_END
+    for number in range(2 * _STEPS, count):
+        prefix = text_key(text + (number - 2 * _STEPS) * _COARSE, _COARSE, prefix)
+        keys[number] = salted(prefix, salt)
 
 
 cdef void _walk(

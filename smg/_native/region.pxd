@@ -10,6 +10,7 @@ cdef class Region:
     cdef word *_slots
     cdef word *_statuses
     cdef word *_gates
+    cdef word *_computed
     cdef word *_matrix
     cdef word *_buffers
     cdef word *_tags
@@ -38,5 +39,6 @@ cdef class Region:
     cdef int64_t muster(self, const int *slots, int64_t count, const char *skip, int *numbers) noexcept nogil
     # Requests and tokens in flight of each slot, over all processes.
     cdef void loads(self, const int *slots, int64_t count, int *requests, int64_t *tokens) noexcept nogil
-    # A field of a slot other than its status; both are in range.
+    # A field of a slot that is no column of its own; both are in range.
     cdef word field_at(self, word slot, word field) noexcept nogil
+    cdef word computed_at(self, word slot) noexcept nogil

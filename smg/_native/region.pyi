@@ -23,6 +23,7 @@ RUNNING: int  # engine's own report
 WAITING: int
 USAGE: int  # KV usage, millionths
 QUEUED_TOKENS: int
+COMPUTED: int  # prompt tokens it was given to compute lately; control halves them now and then
 
 class Region:
     """One mapping of the region. Create before the fork; children use the inherited object or ``attach(fd)``.

@@ -2,14 +2,15 @@
 
 Everything is an aligned 64-bit word that is only touched through C11-style atomics; nothing waits for another process.
 
-    header | process rows | sequences | worker table | statuses | gates | in-flight matrix | snapshot × 2 | series tags |
-    series keys | cells
+    header | process rows | sequences | worker table | statuses | gates | computed | in-flight matrix | snapshot × 2 |
+    series tags | series keys | cells
 
 * A process row, a matrix row and a row of cells have one writer: the process of that number. Sums are taken by readers,
   so a killed process is undone by zeroing its rows. Counters are the exception: they stay in the row, the replacement
   counts on from there, and a scrape can never see a sum go down.
 * Statuses are a column of their own: control alone writes them, and every routing decision reads all of them. So are
-  the gates of the circuit breakers (``breaker.pyx``), which are zero in their state bits while a worker does well.
+  the gates of the circuit breakers (``breaker.pyx``), which are zero in their state bits while a worker does well, and
+  what each worker has computed lately.
 * The snapshot has two buffers. The writer fills the one that readers are not sent to, under that buffer's own sequence
   number (odd while it is being written), then moves the version. A writer killed half-way leaves the other buffer good.
 * A series is claimed by a compare-and-swap on its tag (0 free, 1 claimed) and published by a release store of its key's
@@ -80,7 +81,7 @@ cdef extern from *:
     void w_fence_acquire() nogil
     void w_fence_release() nogil
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 COUNTER = 1
 GAUGE = 2
 MAX_SERIES_KEY = 240
@@ -93,16 +94,17 @@ RUNNING = 4
 WAITING = 5
 USAGE = 6
 QUEUED_TOKENS = 7
+COMPUTED = 8
 
 # Sizes in words. A row that one process writes fills whole cache lines (8 words), so that rows never share one.
 cdef enum:
-    _VERSION = 3
+    _VERSION = 4
     _HEADER = 16
     _PROCESS_ROW = 8
     _SEQUENCES = 256
     _SEQUENCE_ROW = 8
     _WORKER_ROW = 16
-    _FIELDS = 8
+    _FIELDS = 9
     _GENERATION = 8
     _RECORD = 9  # what the breaker keeps: four words
     _BUFFER_HEAD = 8
@@ -115,6 +117,7 @@ cdef enum:
 # What muster looks for.
 cdef enum:
     STATUS_FIELD = 0
+    COMPUTED_FIELD = 8
     STATUS_READY = 2
     GATE_STATE = 3
 
@@ -298,7 +301,7 @@ cdef class Region:
         self._cell_row = _padded(series)
         self._buffer_words = _BUFFER_HEAD + _padded((snapshot_bytes + 7) >> 3)
         cdef word words = _HEADER + processes * _PROCESS_ROW + _SEQUENCES * _SEQUENCE_ROW
-        words += workers * _WORKER_ROW + 2 * _padded(workers)
+        words += workers * _WORKER_ROW + 3 * _padded(workers)
         words += processes * self._matrix_row + 2 * self._buffer_words
         words += _padded(series) + series * _KEY_ROW + processes * self._cell_row
         self._size = words * 8
@@ -313,7 +316,8 @@ cdef class Region:
         self._slots = self._sequences + _SEQUENCES * _SEQUENCE_ROW
         self._statuses = self._slots + self._workers * _WORKER_ROW
         self._gates = self._statuses + _padded(self._workers)
-        self._matrix = self._gates + _padded(self._workers)
+        self._computed = self._gates + _padded(self._workers)
+        self._matrix = self._computed + _padded(self._workers)
         self._buffers = self._matrix + self._processes * self._matrix_row
         self._tags = self._buffers + 2 * self._buffer_words
         self._keys = self._tags + _padded(self._series)
@@ -341,7 +345,9 @@ cdef class Region:
         if not 0 <= field < _FIELDS:
             raise IndexError(f"worker field {field} of {_FIELDS}")
         cdef word *row = self._slot(slot)
-        return self._statuses + slot if field == STATUS_FIELD else row + field
+        if field == STATUS_FIELD:
+            return self._statuses + slot
+        return self._computed + slot if field == COMPUTED_FIELD else row + field
 
     def close(self):
         """Unmap and close. Further calls raise ValueError. Idempotent."""
@@ -513,6 +519,10 @@ cdef class Region:
     cdef word field_at(self, word slot, word field) noexcept nogil:
         return w_load(self._slots + slot * _WORKER_ROW + field)
 
+    cdef word computed_at(self, word slot) noexcept nogil:
+        # What is taken back may have been halved meanwhile.
+        return max(w_load(self._computed + slot), <word>0)
+
     def worker_get(self, word slot, word field):
         return w_load(self._field(slot, field))
 
@@ -525,12 +535,13 @@ cdef class Region:
     def worker_reset(self, word slot):
         cdef word *row = self._slot(slot)
         cdef word i
-        for i in range(_FIELDS):
+        for i in range(_GENERATION):
             w_store(row + i, 0)
         for i in range(4):
             w_store(row + _RECORD + i, 0)
         w_store(self._gates + slot, 0)
         w_store(self._statuses + slot, 0)
+        w_store(self._computed + slot, 0)
         return w_add_total(row + _GENERATION, 1) + 1
 
     cdef word *_gate(self, word slot) except NULL:

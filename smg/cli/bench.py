@@ -33,7 +33,13 @@ def parser() -> argparse.ArgumentParser:
     routing = commands.add_parser("routing", help="compare routing policies on simulated engines")
     routing.add_argument("--json", action="store_true", help="print one JSON object")
     routing.add_argument(
-        "--requests", type=_positive, default=None, help="length of a trace (default: 1600; half for long contexts)"
+        "--requests",
+        type=_positive,
+        default=1600,
+        help="length of a trace; half for long contexts (default: %(default)s)",
+    )
+    routing.add_argument(
+        "--seeds", type=int, nargs="+", metavar="N", help="seeds of the traces (default: 101 to 105); medians are told"
     )
     vision = commands.add_parser("vision", help="images per second, beside other processors (from a checkout)")
     vision.add_argument("--json", action="store_true", help="print one JSON object")
@@ -146,19 +152,24 @@ def index(json: bool) -> int:
     return 0
 
 
-def routing(json: bool, requests: int | None) -> int:
+def routing(json: bool, requests: int, seeds: Sequence[int] | None) -> int:
     """Run the simulations of all traces and policies; returns 0."""
     from smg.cli import routing_bench
 
-    figures = routing_bench.run(requests) if requests else routing_bench.run()
+    figures = routing_bench.run(requests, seeds=seeds or routing_bench.SEEDS)
     if json:
         print(msgspec.json.encode(figures).decode())
         return 0
-    names = next(iter(next(iter(figures.values())).values()))
+    names = [name for name in next(iter(figures.values()))["cache_aware"] if "_by_" not in name]
     print(f"{'trace':16}{'policy':16}" + "".join(f"{name:>20}" for name in names))
     for trace, policies in figures.items():
         for policy, values in policies.items():
-            print(f"{trace:16}{policy:16}" + "".join(f"{value:>20}" for value in values.values()))
+            print(f"{trace:16}{policy:16}" + "".join(f"{values[name]:>20}" for name in names))
+    print("\ncache_aware by the others: median, worst")
+    for trace, policies in figures.items():
+        ours = policies["cache_aware"]
+        for name in routing_bench.COMPARED:
+            print(f"{trace:16}{name:26}{ours[name]:>10}{ours[f'{name}_worst']:>10}")
     return 0
 
 
@@ -201,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "index":
                 return index(given.json)
             case "routing":
-                return routing(given.json, given.requests)
+                return routing(given.json, given.requests, given.seeds)
             case "vision":
                 return vision(given.json)
             case _:

@@ -1,7 +1,8 @@
 """The six traces of ``smg-bench routing``: when requests come, what they ask, how long the answer is.
 
-Prompts are token ids drawn with fixed seeds, so every policy sees the same requests at the same times. Rates are such
-that the replicas are busy but keep up when they reuse what they have: there routing decides.
+A trace is drawn from its name and a seed, so every policy sees the same requests at the same times, and parameters can
+be judged on other seeds than they were chosen by. Rates are such that the replicas are busy but keep up when they reuse
+what they have: there routing decides.
 """
 
 import random
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-VOCABULARY = 50_000
+_IDS = range(50_000)
 # Requests of a trace at full size.
 REQUESTS = 1600
 
@@ -36,8 +37,13 @@ class Trace(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
 
 
+def drawing(name: str, seed: int) -> random.Random:
+    """What the trace ``name`` is drawn with."""
+    return random.Random(f"{name} {seed}")
+
+
 def tokens(draw: random.Random, count: int) -> list[int]:
-    return [draw.randrange(VOCABULARY) for _ in range(count)]
+    return draw.choices(_IDS, k=count)
 
 
 def times(draw: random.Random, rate: float, count: int) -> Iterator[float]:
@@ -48,9 +54,9 @@ def times(draw: random.Random, rate: float, count: int) -> Iterator[float]:
         yield now
 
 
-def shared_prompt(count: int) -> Trace:
+def shared_prompt(count: int, seed: int) -> Trace:
     """Twelve system prompts of 1,500 to 3,000 tokens, some in much more use than others; every question is new."""
-    draw = random.Random(1)
+    draw = drawing("shared_prompt", seed)
     systems = [tokens(draw, draw.randrange(1500, 3000)) for _ in range(12)]
     weights = [1 / (number + 1) for number in range(len(systems))]
     return Trace(
@@ -63,9 +69,8 @@ def shared_prompt(count: int) -> Trace:
     )
 
 
-def conversations(count: int, rate: float, seed: int) -> list[Arrival]:
+def conversations(draw: random.Random, count: int, rate: float) -> list[Arrival]:
     """Sessions of several turns, each the whole history again and something new."""
-    draw = random.Random(seed)
     systems = [tokens(draw, 400) for _ in range(3)]
     open_sessions: list[tuple[str, list[int], int]] = []
     out = []
@@ -84,13 +89,13 @@ def conversations(count: int, rate: float, seed: int) -> list[Arrival]:
     return out
 
 
-def multi_turn(count: int) -> Trace:
-    return Trace(conversations(count, 44.0, 2))
+def multi_turn(count: int, seed: int) -> Trace:
+    return Trace(conversations(drawing("multi_turn", seed), count, 44.0))
 
 
-def mixed_lengths(count: int) -> Trace:
+def mixed_lengths(count: int, seed: int) -> Trace:
     """Prompts from 100 to 16,000 tokens; a third of them repeats the beginning of an earlier one."""
-    draw = random.Random(3)
+    draw = drawing("mixed_lengths", seed)
     out: list[Arrival] = []
     for at in times(draw, 26.0, count):
         length = min(16_000, max(100, round(draw.lognormvariate(7.2, 1.0))))
@@ -102,9 +107,9 @@ def mixed_lengths(count: int) -> Trace:
     return Trace(out)
 
 
-def hot_key(count: int) -> Trace:
+def hot_key(count: int, seed: int) -> Trace:
     """Half of all requests are about one document of 4,000 tokens, the others about 200 smaller ones."""
-    draw = random.Random(4)
+    draw = drawing("hot_key", seed)
     hot, others = tokens(draw, 4000), [tokens(draw, 1200) for _ in range(200)]
     out = []
     for at in times(draw, 46.0, count):
@@ -114,16 +119,16 @@ def hot_key(count: int) -> Trace:
     return Trace(out)
 
 
-def replica_loss(count: int) -> Trace:
+def replica_loss(count: int, seed: int) -> Trace:
     """Conversations; one replica is away in the middle third."""
-    arrivals = conversations(count, 38.0, 5)
+    arrivals = conversations(drawing("replica_loss", seed), count, 38.0)
     end = arrivals[-1].at
     return Trace(arrivals, (Loss(2, end / 3, 2 * end / 3),))
 
 
-def long_context(count: int) -> Trace:
+def long_context(count: int, seed: int) -> Trace:
     """Questions about 40 documents of 8,000 to 60,000 tokens, a few of them in fashion at a time."""
-    draw = random.Random(6)
+    draw = drawing("long_context", seed)
     documents = [tokens(draw, draw.randrange(8_000, 60_000)) for _ in range(40)]
     out = []
     for number, at in enumerate(times(draw, 6.0, count // 2)):
@@ -133,7 +138,7 @@ def long_context(count: int) -> Trace:
     return Trace(out)
 
 
-TRACES: dict[str, Callable[[int], Trace]] = {
+TRACES: dict[str, Callable[[int, int], Trace]] = {
     "shared_prompt": shared_prompt,
     "multi_turn": multi_turn,
     "mixed_lengths": mixed_lengths,

@@ -12,12 +12,13 @@ import msgspec
 
 from smg._native import region as table
 from smg._version import __version__
+from smg.config.settings import RoutingSettings
 from smg.control import frames
 from smg.core.errors import GatewayError
 from smg.fleet.loads import LoadReport
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
-from smg.routing.policies.table import POLICIES
+from smg.routing.policies import parameters
 
 log = logging.getLogger("smg.control")
 
@@ -117,9 +118,13 @@ def operations(fleet: Fleet, region: table.Region) -> dict[str, Handler]:
 
     async def set_policy(request: dict[str, Any]) -> None:
         model, policy = request.get("model"), request.get("policy")
-        if not isinstance(model, str) or not isinstance(policy, str) or (policy and policy not in POLICIES):
-            names = ", ".join(sorted(POLICIES))
-            raise GatewayError("invalid_value", f"a model is routed by one of {names}", param="policy")
+        if not isinstance(model, str) or not isinstance(policy, str):
+            raise GatewayError("invalid_value", "a model and its policy are strings", param="policy")
+        if policy:
+            try:
+                parameters.read(policy, RoutingSettings())
+            except ValueError as error:
+                raise GatewayError("invalid_value", str(error), param="policy") from None
         registry.set_policy(model, policy)
 
     return {"ping": ping, "list": list_fleet, "loads": loads, "set_policy": set_policy}

@@ -27,6 +27,7 @@ from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.sources import ApiSource, WorkerSource, WorkerSpec
 from smg.fleet.tokenizers import Tokenizers
+from smg.routing.policies import parameters
 from smg.telemetry.metrics import Metrics
 from smg.text.mapped.folder import folder_of
 
@@ -78,6 +79,7 @@ class FleetControl:
         self._spawn(self._publish_changes())
         self._spawn(self._look_at_failures())
         self._spawn(self._sweep_index())
+        self._spawn(self._fade())
         if self._settings.routing.kv_events and self._region.index is not None:
             metrics = Metrics(self._region, PROCESS)
             workers, driver = lambda: self.registry.workers, self._driver_of
@@ -280,7 +282,7 @@ class FleetControl:
         """Whether anybody looks at what the worker holds."""
         model = self.registry.model(worker.models[0]) if worker.models else None
         policy = (model.policy if model is not None else "") or worker.labels.get("policy", "")
-        return (policy or self._settings.routing.policy).replace("-", "_") == "cache_aware"
+        return parameters.name_of(policy or self._settings.routing.policy) == "cache_aware"
 
     async def _publish_changes(self) -> None:
         while True:
@@ -292,6 +294,11 @@ class FleetControl:
         while self._region.index is not None:
             await asyncio.sleep(_SWEEP_INTERVAL)
             await asyncio.to_thread(self._region.index.sweep)
+
+    async def _fade(self) -> None:
+        while True:
+            await asyncio.sleep(loads.COMPUTED_HALF_LIFE)
+            loads.fade(self._region, self.registry.workers)
 
     async def _look_at_failures(self) -> None:
         while True:

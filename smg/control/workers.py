@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from smg.config.settings import RoutingSettings
 from smg.control.admin import Handler
 from smg.control.fleet import FleetControl
 from smg.core.errors import GatewayError, bad_request
 from smg.fleet.records import WorkerRecord
 from smg.fleet.sources import HealthSpec, WorkerSpec, check
+from smg.routing.policies import parameters
 
 T = TypeVar("T")
 
@@ -61,7 +63,7 @@ def worker_operations(fleet: FleetControl) -> dict[str, Handler]:
             fields["health"] = msgspec.to_builtins(worker.wanted.health) | changes
         if asked.labels is not None:
             labels = {**worker.wanted.labels, **asked.labels}
-            fields["labels"] = {name: value for name, value in labels.items() if value is not None}
+            fields["labels"] = _labels({name: value for name, value in labels.items() if value is not None})
         return fleet.describe(fleet.change(worker, fields))
 
     async def delete(request: dict[str, Any]) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def _worker(fleet: FleetControl, request: dict[str, Any]) -> WorkerRecord:
 def _spec(raw: object) -> WorkerSpec:
     spec = _convert(raw, WorkerSpec)
     _cost(spec.cost)
+    _labels(spec.labels)
     try:
         check(spec)
     except ValueError as error:
@@ -101,6 +104,15 @@ def _cost(cost: float) -> float:
     if not 0 <= cost < float("inf"):
         raise bad_request("must be a number from 0 on", "cost")
     return cost
+
+
+def _labels(labels: dict[str, str]) -> dict[str, str]:
+    if labels.get("policy"):
+        try:
+            parameters.read(labels["policy"], RoutingSettings())
+        except ValueError as error:
+            raise bad_request(str(error), "labels.policy") from None
+    return labels
 
 
 def _convert(raw: object, kind: type[T]) -> T:

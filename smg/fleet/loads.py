@@ -1,7 +1,7 @@
 """Engines' own loads, polled into the region's worker table for policies and metrics (spec engine-contract 2.9)."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -16,6 +16,8 @@ log = logging.getLogger("smg.fleet")
 # Two of the heartbeats with which idle engines tell their load (spec engine-contract 2.9, 2.12).
 PUSHED_SECS = 10.0
 _MILLION = 1_000_000
+# After so long, half of what a worker has computed is no longer held against it.
+COMPUTED_HALF_LIFE = 30.0
 
 
 class LoadReport(msgspec.Struct, frozen=True):
@@ -66,6 +68,13 @@ def write(region: table.Region, slot: int, ranks: Sequence[EngineLoad]) -> None:
     region.worker_set(slot, table.QUEUED_TOKENS, sum(load.queued_tokens for load in ranks))
     usage = max((load.usage for load in ranks), default=0.0)
     region.worker_set(slot, table.USAGE, round(min(max(usage, 0.0), 1.0) * _MILLION))
+
+
+def fade(region: table.Region, workers: Iterable[WorkerRecord]) -> None:
+    """Halve what each worker has computed lately; to be called every ``COMPUTED_HALF_LIFE`` seconds."""
+    for worker in workers:
+        for slot in worker.slots:
+            region.worker_add(slot, table.COMPUTED, -(region.worker_get(slot, table.COMPUTED) // 2))
 
 
 def clear(region: table.Region, worker: WorkerRecord) -> None:

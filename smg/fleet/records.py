@@ -82,7 +82,7 @@ class ModelRecord(msgspec.Struct):
     names its content, so that workers load each content once. ``chat_template`` is a file that came with an added
     tokenizer. ``context_length``, ``max_input_length`` (of a prompt,
     both in tokens) and ``vocab_size`` are 0 when unknown. ``generates`` is False for a model that only embeds.
-    ``policy`` is the routing policy control was told for it, empty for none.
+    ``policy`` is the routing policy control was told for it, with its parameters if any, empty for none.
     """
 
     id: str

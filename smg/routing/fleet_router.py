@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from smg._native.region import FAILURES, LAST_OK, PROCESSED, Region
+from smg._native.region import COMPUTED, FAILURES, LAST_OK, PROCESSED, Region
 from smg.config.settings import RoutingSettings
 from smg.core import clock
 from smg.core.backends import BackendKind
@@ -130,6 +130,7 @@ class FleetRouter:
             prompt=query.tokens,
         )
         self._count(lease, 1, lease.tokens)
+        self._compute(lease, lease.tokens)
         if lease.lesson is not None:
             lease.lesson.assume()
         return lease
@@ -190,6 +191,7 @@ class FleetRouter:
             self.release(encode, "cancelled")
         slot = lease.worker.slot
         self._count(lease, -1, -lease.tokens)
+        self._compute(lease, -lease.tokens)
         if lease.lesson is not None:
             # It never began to answer: nothing shows that it holds the prompt.
             lease.lesson.withdraw()
@@ -213,6 +215,10 @@ class FleetRouter:
         self._region.inflight_add(self._process, lease.worker.slot, requests, tokens)
         if lease.slot is not None:
             self._region.inflight_add(self._process, lease.slot, requests, tokens)
+
+    def _compute(self, lease: Lease, tokens: int) -> None:
+        """Count what the place has to compute; what it turns out not to have begun is taken back."""
+        self._region.worker_add(lease.worker.slot if lease.slot is None else lease.slot, COMPUTED, tokens)
 
     def kinds(self) -> frozenset[BackendKind]:
         """The kinds of backend there are in the fleet."""

@@ -8,7 +8,7 @@ from smg._native.event_blocks import EventBlocks
 from smg._native.placement import LOAD, PREFIX, SPREAD, Placement
 from smg._native.prefix_index import PrefixIndex
 from smg._native.prefix_keys import PrefixKeys
-from smg._native.region import QUEUED_TOKENS, STATUS, USAGE, Region
+from smg._native.region import COMPUTED, QUEUED_TOKENS, STATUS, USAGE, Region
 
 READY = 2
 SLOTS = 6
@@ -123,32 +123,41 @@ class TestMatch:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    loads=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5000), st.integers(0, 4)), min_size=1, max_size=SLOTS),
+    loads=st.lists(
+        st.tuples(st.integers(0, 60), st.integers(0, 5000), st.integers(0, 4), st.integers(0, 200_000)),
+        min_size=1,
+        max_size=SLOTS,
+    ),
     blocks=st.integers(0, 4),
     threshold=st.sampled_from([0.0, 0.3, 0.5]),
     start=st.integers(0, 20),
     scale=st.sampled_from([1.0, 0.25]),
+    turnover=st.sampled_from([0.0, 0.5]),
 )
-def test_the_cheapest_worker_is_the_one_plain_python_finds(loads, blocks, threshold, start, scale):
+def test_the_cheapest_worker_is_the_one_plain_python_finds(loads, blocks, threshold, start, scale, turnover):
     region = Region.create(processes=2, workers=SLOTS, series=8, snapshot_bytes=64)
     index, count = index_of(region), len(loads)
-    for slot, (requests, tokens, held) in enumerate(loads):
+    for slot, (requests, tokens, held, computed) in enumerate(loads):
         region.worker_set(slot, STATUS, READY)
+        region.worker_set(slot, COMPUTED, computed)
         region.inflight_add(1, slot, requests, tokens)
         index.insert(PrefixKeys.of_tokens(range(held * 16)), index.admit(slot))
     placement = Placement(region, range(count))
     placement.survey()
     placement.match(index, PrefixKeys.of_tokens(range(blocks * 16)))
     length = blocks * 16
-    position, why = placement.cheapest(length, 64.0, threshold, 20, 1.5, start, scale)
+    position, why = placement.cheapest(length, 64.0, threshold, 20, 1.5, start, scale, turnover)
 
     least = min(load[0] for load in loads)
+    mean = sum(load[3] + 20_000 for load in loads) / count
 
     def price(at: int) -> tuple[float, int]:
-        requests, tokens, held = loads[at]
+        requests, tokens, held, computed = loads[at]
         hit = min(held, blocks) * 16
-        saved = hit * scale if hit > threshold * length else 0
-        return tokens + 64 * requests - saved, (at - start) % count
+        fresh = length - hit if hit > threshold * length else length
+        weight = scale + turnover * (computed + 20_000) / mean
+        # In the fractions of a token that prices are counted in.
+        return 1024 * (tokens + 64 * requests) + int(1024 * fresh * weight), (at - start) % count
 
     near = [at for at in range(count) if not (loads[at][0] - least > 20 and loads[at][0] > 1.5 * least)]
     assert position == min(near, key=price)
@@ -164,6 +173,14 @@ def filled(region: Region, *usage: float) -> Placement:
     placement = Placement(region, range(len(usage)))
     placement.survey()
     return placement
+
+
+def test_of_two_idle_workers_the_one_that_has_computed_less_lately_gets_what_is_new(region):
+    region.worker_set(0, COMPUTED, 500_000)
+    region.worker_set(1, COMPUTED, 300_000)
+    placement = filled(region, 0.5, 0.5)
+    assert placement.cheapest(1000, 64.0, 0.3, 64, 1.5) == (0, LOAD)
+    assert placement.cheapest(1000, 64.0, 0.3, 64, 1.5, turnover=1.0) == (1, LOAD)
 
 
 class TestFullCaches:

@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from smg._native.event_blocks import EventBlocks
 from smg._native.prefix_index import PrefixIndex
@@ -127,8 +127,8 @@ class Agreement(RuleBasedStateMachine):
             assert self.blocks[slot].lost == 0
 
 
-TestOverlapExactFuzz = Agreement.TestCase
-TestOverlapExactFuzz.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+def test_overlap_exact_fuzz():
+    run_state_machine_as_test(Agreement, settings=settings(max_examples=80, stateful_step_count=40, deadline=None))
 
 
 @pytest.fixture

@@ -1,5 +1,9 @@
 """Prompts as chains of block hashes (spec routing 2.3, 10.3)."""
 
+import struct
+from collections import Counter
+from math import isqrt
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,14 +39,60 @@ def test_tokens_chain_whole_blocks(ids, block, salt):
     assert [keys.covered(depth) for depth in range(keys.count + 1)] == [block * depth for depth in range(len(keys) + 1)]
 
 
+CONSTANTS = [isqrt(prime << 128) & (2**64 - 1) | 1 for prime in (2, 3, 5, 7, 11, 13)]
+
+
+def fold(a: int, b: int) -> int:
+    product = a * b
+    return (product ^ product >> 64) & (2**64 - 1)
+
+
+def text_key(block: bytes, before: int) -> int:
+    """The key of a text's block after those whose key is ``before``, in plain Python."""
+    words = struct.unpack(f"<{len(block) // 8}Q", block)
+    if len(block) == 16:
+        content = fold(words[0] ^ CONSTANTS[0], words[1] ^ CONSTANTS[1])
+    else:
+        lanes = CONSTANTS[:4]
+        for at in range(0, len(words), 8):
+            pairs = zip(words[at : at + 8 : 2], words[at + 1 : at + 8 : 2], strict=True)
+            lanes = [fold(one ^ lane, two ^ CONSTANTS[4]) for lane, (one, two) in zip(lanes, pairs, strict=True)]
+        content = fold(lanes[0] ^ CONSTANTS[4], lanes[1] ^ CONSTANTS[5])
+        content ^= fold(lanes[2] ^ CONSTANTS[4], lanes[3] ^ CONSTANTS[0])
+    return fold(content ^ CONSTANTS[2], before ^ CONSTANTS[5]) ^ content
+
+
+@pytest.mark.parametrize("size", [16, 128 + 64, 640 + 256])
+def test_every_bit_of_a_text_changes_about_half_of_its_key(size):
+    """In a block of each size, and the more so in what comes after it."""
+    text = bytearray(b"What the sea says to the shore, nobody has written down yet. " * 16)[:size]
+    plain = PrefixKeys.of_text(bytes(text)).tolist()[-1]
+    changed = []
+    for bit in range(8 * size):
+        text[bit // 8] ^= 1 << bit % 8
+        changed.append((PrefixKeys.of_text(bytes(text)).tolist()[-1] ^ plain).bit_count())
+        text[bit // 8] ^= 1 << bit % 8
+    assert min(changed) >= 8
+    assert 31 < sum(changed) / len(changed) < 33
+
+
+def test_texts_that_differ_little_have_keys_of_their_own():
+    texts = [f"{number:016}{'x' * 48}" for number in range(50_000)]
+    keys = [PrefixKeys.of_text(text).tolist() for text in texts]
+    assert all(len({key[at] for key in keys}) == len(texts) for at in range(4))
+    # The first bits choose the shard: all are used alike.
+    shards = Counter(key[0] >> 58 for key in keys)
+    assert len(shards) == 64
+    assert max(shards.values()) < 1.25 * len(keys) / 64
+
+
 @given(size=st.integers(0, 3000), salt=st.integers(0, 2**64 - 1))
 def test_text_climbs_the_ladder(size, salt):
     text = ("Grüße, 你好, " * 300).encode()[:size]
     keys = PrefixKeys.of_text(text, salt)
-    wanted, prefix, at = [], None, 0
+    wanted, prefix, at = [], 0, 0
     for end in cuts(size):
-        content = xxh3_64(text[at:end])
-        prefix = content if prefix is None else chain_hash(prefix, content)
+        prefix = text_key(text[at:end], prefix)
         wanted.append(prefix ^ salt)
         at = end
     assert keys.tolist() == wanted

@@ -17,7 +17,7 @@ from smg._native.region import COUNTER, GAUGE, MAX_SERIES_KEY, Region
 PROCESSES, SLOTS, SERIES = 4, 5, 6
 processes = st.integers(0, PROCESSES - 1)
 slots = st.integers(0, SLOTS - 1)
-fields = st.integers(native.STATUS, native.QUEUED_TOKENS)
+fields = st.integers(native.STATUS, native.COMPUTED)
 values = st.integers(-(1 << 40), 1 << 40)
 keys = st.sampled_from([b"a", b"b", b"ab", b"", b"long" * 40, b"x\0y", b"g", b"h"])
 kind_of = {b"g": GAUGE, b"h": GAUGE}
@@ -108,7 +108,7 @@ class Agreement(RuleBasedStateMachine):
     @rule(slot=slots)
     def reset(self, slot):
         self.model.generations[slot] += 1
-        for field in range(native.QUEUED_TOKENS + 1):
+        for field in range(native.COMPUTED + 1):
             self.model.fields[slot, field] = 0
         assert self.region.worker_reset(slot) == self.model.generations[slot]
 
@@ -159,7 +159,7 @@ class Agreement(RuleBasedStateMachine):
         assert region.inflight_many(range(SLOTS)) == [model.column(i)[0] for i in range(SLOTS)]
         assert [region.worker_generation(i) for i in range(SLOTS)] == [model.generations[i] for i in range(SLOTS)]
         for slot in range(SLOTS):
-            for field in range(native.QUEUED_TOKENS + 1):
+            for field in range(native.COMPUTED + 1):
                 assert region.worker_get(slot, field) == model.fields[slot, field]
         assert region.snapshot() == model.snapshot
         assert region.snapshot_version() == model.snapshot[0]
@@ -364,7 +364,7 @@ def test_numbers_out_of_range_are_errors(shared):
         lambda: shared.inflight_add(0, 8, 1, 1),
         lambda: shared.inflight(-1),
         lambda: shared.inflight_many([0, 8]),
-        lambda: shared.worker_get(0, 8),
+        lambda: shared.worker_get(0, 9),
         lambda: shared.worker_set(8, 0, 1),
         lambda: shared.worker_reset(8),
         lambda: shared.sequence_next(256),

@@ -246,6 +246,13 @@ class TestAdminSocket:
             assert "details" not in load
             await client.call("set_policy", model="mock-model", policy="least_load")
             await until(lambda: view.snapshot().models[0].policy == "least_load")
+            tuned = "cache_aware: cache_threshold=0.5"
+            await client.call("set_policy", model="mock-model", policy=tuned)
+            await until(lambda: view.snapshot().models[0].policy == tuned)
+            for wrong in ("cache_aware: cache_threshold=2", "cache_aware: colour=red", 7):
+                with pytest.raises(GatewayError) as caught:
+                    await client.call("set_policy", model="mock-model", policy=wrong)
+                assert caught.value.code == "invalid_value"
             with pytest.raises(GatewayError) as caught:
                 await client.call("set_policy", model="mock-model", policy="fastest")
             assert caught.value.code == "invalid_value"

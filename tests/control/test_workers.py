@@ -13,6 +13,7 @@ from smg.control.client import ControlClient
 from smg.control.main import serve
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import Fault, MockEngine, Script
+from smg.fleet import loads
 from smg.fleet.view import FleetView
 
 
@@ -148,6 +149,25 @@ class TestPatch:
             # The request workers see it too, and nothing about the worker's state has moved.
             await until(lambda: published(view, made["id"], priority=9))
             assert view.snapshot().model("n").id == "m"
+
+    async def test_a_policy_and_its_parameters(self, place):
+        tuned = "cache_aware: cache_threshold=0.5"
+        async with MockEngine() as engine, place.running() as view:
+            made = await place.client.call("create", spec={"url": engine.url})
+            await until(lambda: ready(place, engine.url))
+            await place.client.call("patch", id=made["id"], patch={"labels": {"policy": tuned}})
+
+            async def told():
+                return (await only(view)).labels.get("policy") == tuned
+
+            await until(told)
+            wrong = {"policy": "cache_aware: cache_threshold=5"}
+            for error in (
+                await refused(place, "patch", id=made["id"], patch={"labels": wrong}),
+                await refused(place, "create", spec={"url": "grpc://127.0.0.1:9", "labels": wrong}),
+            ):
+                assert (error.status, error.param) == (400, "labels.policy")
+                assert "cache_threshold" in error.message
 
     async def test_it_outlives_control_and_what_the_flags_say(self, region, tmp_path):
         async with MockEngine() as engine:
@@ -355,6 +375,21 @@ async def test_kv_threshold_polls_loads_are_known_whatever_the_policy(region, tm
 
             await until(polled)
             assert (await place.fleet())[engine.url]["engine"]["kv_usage"] == 0.75
+
+
+async def test_what_engines_have_computed_fades(region, tmp_path, monkeypatch):
+    monkeypatch.setattr(loads, "COMPUTED_HALF_LIFE", 0.02)
+    async with MockEngine() as engine:
+        place = Place(region, tmp_path / "state", worker_urls=(engine.url,))
+        async with place.running() as view:
+            await until(lambda: ready(place, engine.url))
+            slot = (await only(view)).slot
+            region.worker_set(slot, table.COMPUTED, 64)
+
+            async def faded():
+                return region.worker_get(slot, table.COMPUTED) <= 1
+
+            await until(faded)
 
 
 async def test_an_engine_that_comes_back_starts_with_a_closed_breaker(region, tmp_path):

@@ -86,3 +86,14 @@ def test_a_models_policy_is_published_and_stays(registry, region, told):
     with pytest.raises(GatewayError) as caught:
         registry.set_policy("nope", "random")
     assert caught.value.code == "model_not_found"
+
+
+def test_what_was_computed_fades_by_halves_for_workers_and_ranks(registry, region, told):
+    worker = registry.add(WorkerSpec("grpc://a:1"))
+    registry.identify(worker.id, "vllm", told(labels={"dp_size": "2"}))
+    region.worker_set(worker.ranks[1].slot, table.COMPUTED, 401)
+    loads.fade(region, [worker])
+    assert region.worker_get(worker.ranks[1].slot, table.COMPUTED) == 201
+    loads.fade(region, [worker])
+    assert region.worker_get(worker.ranks[1].slot, table.COMPUTED) == 101
+    assert region.worker_get(worker.ranks[0].slot, table.COMPUTED) == 0

@@ -60,7 +60,7 @@ async def admitted(*tasks: "asyncio.Task[AdmissionLease]") -> list[AdmissionLeas
 
 
 class TestWithoutALine:
-    async def test_the_limit_is_a_cap_on_what_runs_at_once(self):
+    async def test_limiter_is_cap_on_what_runs_at_once(self):
         place = gateway(2)
         (admission,) = place.processes
         leases = [await admission.acquire(RequestContext(str(i))) for i in range(2)]

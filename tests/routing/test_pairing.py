@@ -1,5 +1,6 @@
 """Who may be a pair, who is chosen, and what is counted where (spec routing 5, 11; field case PD-01)."""
 
+import time
 from collections import Counter
 
 import pytest
@@ -16,7 +17,7 @@ from smg.routing.fleet_router import FleetRouter, outcome_of
 from smg.routing.pairing import PartnerFailed
 from smg.routing.policies.base import Parts
 from smg.routing.policies.per_model import PerModel
-from smg.routing.router import Query
+from smg.routing.router import Lease, Query
 from tests.routing.fleets import PROCESS, FakeFleet
 
 ROLES = {"p": "prefill", "d": "decode", "e": "encode", "w": "regular"}
@@ -379,3 +380,65 @@ class TestPatience:
     def test_the_sooner_of_a_pair_and_a_regular_one_counts(self):
         assert self.opened(fleet_of("p1", "d1", "w1"), "p1").patience(Query("m")) == 0.0
         assert self.opened(fleet_of("p1", "d1", "w1"), "w1").patience(Query("m")) == 0.0
+
+
+class TestPD01:
+    """A prefill engine comes back from half open, and only its own failures are its."""
+
+    @pytest.fixture
+    def at(self):
+        """A router whose breakers open at one failure for 50 ms, and close at one success; p1's is open."""
+        settings = RoutingSettings(cb_failure_threshold=1, cb_success_threshold=1, cb_timeout_duration_secs=0.05)
+        fleet = fleet_of("p1", "d1")
+        breakers = CircuitBreakers(fleet.region, settings)
+        breakers.leave(fleet.workers["p1"], 0, "worker_failed")
+        router = FleetRouter(fleet, fleet.region, PROCESS, PerModel(Parts(settings, fleet.region)), breakers)
+        return fleet, router, lambda: (breakers.state(fleet.workers["p1"]), breakers.state(fleet.workers["d1"]))
+
+    @staticmethod
+    def probe(router: FleetRouter) -> Lease:
+        """The first pair that is let through."""
+        while True:
+            try:
+                return router.select(Query("m"))
+            except GatewayError as error:
+                assert error.status == 503
+                time.sleep(0.01)
+
+    def test_PD_01_while_it_is_open_nobody_is_asked(self, at):
+        fleet, router, _ = at
+        with pytest.raises(GatewayError) as caught:
+            router.select(Query("m"))
+        assert caught.value.code == "no_available_workers"
+        assert fleet.idle()
+
+    def test_PD_01_one_pair_tries_it_and_its_success_closes_the_breaker(self, at):
+        fleet, router, states = at
+        lease = self.probe(router)
+        assert states() == ("half_open", "closed")
+        with pytest.raises(GatewayError) as caught:
+            router.select(Query("m"))
+        assert caught.value.status == 503
+        assert {name: count for name, (count, _) in fleet.inflight().items()} == {"p1": 1, "d1": 1}
+        router.commit(lease)
+        router.release(lease, "ok")
+        assert states() == ("closed", "closed")
+        assert fleet.idle()
+
+    @pytest.mark.parametrize(("outcome", "d1"), [("worker_failed", "open"), ("cancelled", "closed")])
+    def test_PD_01_what_its_partner_or_the_client_does_is_not_booked_on_it(self, at, outcome, d1):
+        fleet, router, states = at
+        router.release(self.probe(router), outcome)
+        assert states() == ("half_open", d1)
+        assert fleet.idle()
+        if outcome == "cancelled":
+            router.release(self.probe(router), "ok")
+            assert states() == ("closed", "closed")
+
+    def test_PD_01_its_own_failure_opens_it_again(self, at):
+        fleet, router, states = at
+        lease = self.probe(router)
+        router.release(lease.prefill, "worker_failed")
+        router.release(lease, "cancelled")
+        assert states() == ("open", "closed")
+        assert fleet.idle()

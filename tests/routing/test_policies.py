@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from smg._native.region import QUEUED_TOKENS, USAGE
+from smg._native.region import COMPUTED, QUEUED_TOKENS, USAGE
 from smg.config.settings import RoutingSettings
 from smg.core.errors import GatewayError
 from smg.core.request import Hints
@@ -82,9 +82,9 @@ class TestCacheAware:
 
     def test_while_a_prompt_is_computed_others_wait_for_it_there(self, fleet):
         router = router_of(fleet, "cache_aware")
-        first = router.select(prompt(*range(40)))
-        second = router.select(prompt(*range(40), 99))
-        assert (second.worker.id, second.matched) == (first.worker.id, 640)
+        first = router.select(prompt(*range(100)))
+        second = router.select(prompt(*range(100), 999))
+        assert (second.worker.id, second.matched) == (first.worker.id, 1600)
 
     def test_a_failed_attempt_takes_nothing_from_what_was_held_before(self, fleet):
         router = router_of(fleet, "cache_aware")
@@ -193,6 +193,19 @@ class TestCacheAware:
         assert serve(router, prompt(1, 2, 3, 4)).reason == "load"
         serve(router, prompt(5, 6, 7))
         assert serve(router, prompt(5, 6, 7, 8)).reason == "prefix"
+
+    def test_a_match_of_many_tokens_counts_however_long_the_prompt_is(self, fleet):
+        router = router_of(fleet, "cache_aware", cache_threshold=0.5)
+        holder = serve(router, prompt(*range(40))).worker.id
+        lease = serve(router, prompt(*range(40), *range(1000, 1400)))
+        assert (lease.worker.id, lease.reason, lease.matched) == (holder, "prefix", 640)
+
+    def test_new_prompts_go_where_caches_have_been_turned_over_least(self, fleet):
+        for worker in fleet.workers.values():
+            fleet.region.worker_set(worker.slot, COMPUTED, 20_000 if worker.id == "w5" else 400_000)
+        lease = serve(router_of(fleet, "cache_aware"), prompt(*range(90)))
+        assert lease.worker.id == "w5"
+        assert fleet.region.worker_get(lease.worker.slot, COMPUTED) == 20_000 + 90 * 16
 
     def test_far_apart_loads_override_any_match(self, fleet):
         router = router_of(fleet, "cache_aware", balance_abs_threshold=4)

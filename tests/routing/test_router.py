@@ -1,6 +1,6 @@
 import pytest
 
-from smg._native.region import FAILURES, LAST_OK, PROCESSED
+from smg._native.region import COMPUTED, FAILURES, LAST_OK, PROCESSED
 from smg.config.settings import RoutingSettings
 from smg.core.errors import GatewayError
 from smg.fleet.records import ModelRecord, WorkerRecord
@@ -131,6 +131,15 @@ class TestRelease:
         router.commit(lease)
         assert fleet.region.worker_get(3, LAST_OK) > 0
         router.release(lease, "ok")
+
+    def test_what_a_worker_was_given_to_compute_is_kept_if_it_began_to_answer(self, fleet):
+        router = router_of(fleet)
+        lease = router.select(Query("llama", tokens=10))
+        router.commit(lease)
+        router.release(lease, "ok")
+        assert fleet.region.worker_get(3, COMPUTED) == 10
+        router.release(router.select(Query("llama", tokens=10)), "worker_failed")
+        assert fleet.region.worker_get(3, COMPUTED) == 10
 
     def test_tokens_count_until_the_worker_begins_to_answer(self, fleet):
         router = router_of(fleet)

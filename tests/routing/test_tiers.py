@@ -36,10 +36,10 @@ def fleet() -> FakeFleet:
 
 class TestPriorityTiers:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_the_highest_priority_serves_whatever_the_policy(self, fleet, policy):
+    def test_priority_tiers_the_highest_serves_whatever_the_policy(self, fleet, policy):
         assert chosen(router_of(fleet, policy), 12) <= {"a", "b"}
 
-    def test_the_next_one_when_it_is_away(self, fleet):
+    def test_priority_tiers_the_next_one_when_it_is_away(self, fleet):
         fleet.set_only("c", "d")
         assert chosen(router_of(fleet)) == {"c"}
         fleet.set_only("d")
@@ -73,10 +73,10 @@ class TestWildcardModel:
     def fleet(self) -> FakeFleet:
         return FakeFleet({"qwen": ["q"], WILDCARD: ["any"]})
 
-    def test_a_name_nobody_has_goes_to_a_worker_for_any(self, fleet):
+    def test_wildcard_model_a_name_nobody_has_goes_to_a_worker_for_any(self, fleet):
         assert chosen(router_of(fleet), model="whatever") == {"any"}
 
-    def test_a_name_somebody_has_does_not(self, fleet):
+    def test_wildcard_model_a_name_somebody_has_does_not(self, fleet):
         assert chosen(router_of(fleet), model="qwen") == {"q"}
 
     def test_names_that_clients_invent_take_no_memory(self, fleet):

@@ -6,6 +6,7 @@ whose own end is missing. Bodies to tools go on as they are, for the tool parser
 
 import re
 
+from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Reasoning, Start
 from smg.parsing.markers import GAP, WORD, markers
 
@@ -31,6 +32,9 @@ class Muse:
 
     def feed(self, text: str) -> list[Piece]:
         return self._read(text, final=False)
+
+    def wait(self) -> Wait | None:
+        return None if self._buffer else Wait("reasoning" if self._thinking else "text", self._legal.heads)
 
     def finish(self, cut: bool = False) -> list[Piece]:
         return self._read("", final=True)
