@@ -1,4 +1,4 @@
-"""The media of one request: fetched together, each decoded and preprocessed by itself on the media pool, joined."""
+"""The media of one request: each decoded and preprocessed by itself on the media pool, then joined."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,7 +13,6 @@ from smg.core.errors import GatewayError
 from smg.telemetry.metrics import Metrics
 from smg.vision.cache import Processed, ProcessedCache
 from smg.vision.families.base import Layout, Replacement, Tensor, Vocabulary
-from smg.vision.fetch import Fetcher, Wanted
 from smg.vision.normalise import Precision
 from smg.vision.pool import MediaPool, Split
 
@@ -87,6 +86,13 @@ class Room:
             raise GatewayError("media_too_large", message, param=param)
 
 
+class Fetched(NamedTuple):
+    """One item's bytes, and where in the request it stands."""
+
+    encoded: bytes
+    param: str | None
+
+
 class LoadedItem(NamedTuple):
     """``encoded`` are the client's bytes; ``digest`` tells bytes and processing apart (32 bytes)."""
 
@@ -100,39 +106,30 @@ class LoadedItem(NamedTuple):
 
 
 class Items:
-    """Loads items for models. Shares its fetcher, pool and cache with other requests and owns none of them."""
+    """Loads items for models. Shares its pool and cache with other requests and owns none of them."""
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        pool: MediaPool,
-        cache: ProcessedCache,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self._metrics = metrics
-        self._fetcher = fetcher
+    def __init__(self, pool: MediaPool, cache: ProcessedCache, metrics: Metrics | None = None) -> None:
         self._pool = pool
         self._cache = cache
+        self._metrics = metrics
 
     async def load(
-        self, medium: Medium, wanted: Sequence[Wanted], precision: Precision | None, room: Room
+        self, medium: Medium, fetched: Sequence[Fetched], precision: Precision | None, room: Room
     ) -> list[LoadedItem]:
-        """Fetch, decode and preprocess items of one kind, in order; without ``precision`` they are only planned.
+        """Decode and preprocess items of one kind, in order; without ``precision`` they are only planned.
 
-        One that is named twice is fetched and processed once.
+        One that is there twice is processed once.
 
         Raises:
-            GatewayError: status 400 naming the part (see ``Fetcher.fetch_all``, ``Medium.process``, ``Room``);
-                ``overloaded``.
+            GatewayError: status 400 naming the part (see ``Medium.process``, ``Room``); ``overloaded``.
         """
-        data = await self._fetcher.fetch_all(wanted)
 
-        async def one(encoded: bytes, param: str | None) -> LoadedItem:
-            item = await self._one(medium, encoded, precision, param)
-            room.take(item.processed.nbytes, medium.kind, param)
-            return item
+        async def one(item: Fetched) -> LoadedItem:
+            loaded = await self._one(medium, item.encoded, precision, item.param)
+            room.take(loaded.processed.nbytes, medium.kind, item.param)
+            return loaded
 
-        return await together([one(encoded, item.param) for encoded, item in zip(data, wanted, strict=True)])
+        return await together([one(item) for item in fetched])
 
     async def _one(self, medium: Medium, encoded: bytes, precision: Precision | None, param: str | None) -> LoadedItem:
         identity = medium.settings

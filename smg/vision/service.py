@@ -19,7 +19,7 @@ from smg.vision.expand import Anchor, check_anchors, expand
 from smg.vision.fetch import Fetcher, Wanted
 from smg.vision.images import ImageMedium
 from smg.vision.inputs import Group, describe
-from smg.vision.items import Items, Medium, Room, together
+from smg.vision.items import Fetched, Items, Medium, Room, together
 from smg.vision.model import Tokens, read_files, vision_model
 from smg.vision.normalise import Precision
 from smg.vision.pool import MediaPool
@@ -48,7 +48,7 @@ class Vision:
         self._fetcher = Fetcher(policy(settings, max_bytes), metrics=metrics)
         self._pool = MediaPool(settings.threads)
         self._cache = ProcessedCache(settings.cache_mb << 20)
-        self._items = Items(self._fetcher, self._pool, self._cache, metrics)
+        self._items = Items(self._pool, self._cache, metrics)
         self._max_tensor_bytes = max_tensor_bytes
         self._image_options = DecodeOptions(max_pixels=settings.max_pixels, orient=not settings.ignore_orientation)
         self._audio_limits = AudioLimits(settings.audio_max_secs, timeout_secs=settings.decode_timeout_secs)
@@ -95,17 +95,21 @@ class Vision:
             GatewayError: status 400 naming the part, or ``multimodal_prompt_contract_mismatch`` before anything is
                 fetched; ``overloaded``.
         """
-        kinds = {one.kind: [Wanted(part, path) for path, part in wanted if part.kind == one.kind] for one in media}
-        check_anchors(ids, {one.kind: (one.search_id, len(kinds[one.kind])) for one in media})
+        counts = {one.kind: (one.search_id, sum(part.kind == one.kind for _, part in wanted)) for one in media}
+        check_anchors(ids, counts)
+        data = await self._fetcher.fetch_all([Wanted(part, path) for path, part in wanted])
+        kinds: dict[str, list[Fetched]] = {one.kind: [] for one in media}
+        for encoded, (path, part) in zip(data, wanted, strict=True):
+            kinds[part.kind].append(Fetched(encoded, path))
         room = Room(self._max_tensor_bytes)
         groups = await together([self._group(one, kinds[one.kind], precision, room) for one in media])
         anchors = [Anchor(group.medium.kind, group.medium.search_id, group.replacements) for group in groups]
         expanded, bindings = expand(ids, anchors)
         return expanded, describe(groups, bindings, (ids, len(expanded)))
 
-    async def _group(self, medium: Medium, wanted: Sequence[Wanted], precision: str | None, room: Room) -> Group:
+    async def _group(self, medium: Medium, fetched: Sequence[Fetched], precision: str | None, room: Room) -> Group:
         kind: Precision | None = precision  # type: ignore[assignment]
-        items = await self._items.load(medium, wanted, kind, room)
+        items = await self._items.load(medium, fetched, kind, room)
         family = medium.family(kind or "float32")
         arrays = None if kind is None else await self._items.joined(family.layout, items)
         return Group(medium, family, items, [family.prompt(item.plan, medium.vocabulary) for item in items], arrays)

@@ -32,6 +32,10 @@ async def upload(url, fields=FIELDS, path=TRANSCRIPTIONS, data=SPEECH, headers=N
         return await client.post(url + path, data=fields, files=files, headers=headers)
 
 
+async def transcribes(_model, _text) -> bool:
+    return True
+
+
 def received(seen) -> list[Part]:
     return parts(seen.header("content-type"), seen.body)
 
@@ -156,6 +160,15 @@ class TestRefused:
             for _ in range(4):
                 assert (await upload(at.url)).status_code == 200
             assert [len(each.requests) for each in at.engines] == [0, 4]
+
+    async def test_an_engine_that_hears_is_meant_also_while_it_is_not_ready(self):
+        async with place(engine(audio=False), tokens={"g0": [[]]}) as at:
+            at.world.fleet.workers["g0"].features = frozenset({"generate", "audio"})
+            at.world.fleet.set_only("h0")
+            at.world.services.media.transcribes = transcribes
+            answer = await upload(at.url)
+            # A generation begins with the model's files, which this world has none of.
+            assert answer.json()["error"]["code"] == "multimodal_config_missing"
 
     async def test_the_engine_s_own_words_for_the_client_s_mistake(self):
         async with place(engine(faults=(HttpFault(status=400, message="no such language"),))) as at:

@@ -18,7 +18,7 @@ from smg.vision.families.pixtral import Pixtral
 from smg.vision.families.qwen_vl import Qwen2VL
 from smg.vision.fetch import Fetcher, Wanted
 from smg.vision.images import ImageMedium
-from smg.vision.items import Items, Room
+from smg.vision.items import Fetched, Items, Room
 from smg.vision.model import VisionModel
 from smg.vision.pool import MediaPool
 from smg.vision.sources import MediaPolicy
@@ -56,7 +56,7 @@ class Loader(Items):
         self.decoded = 0
         self.options = options
         self.limit = limit
-        super().__init__(self.fetcher, self.pool, ProcessedCache(cache))
+        super().__init__(self.pool, ProcessedCache(cache))
 
         def counting(*arguments):
             self.decoded += 1
@@ -65,7 +65,9 @@ class Loader(Items):
         monkeypatch.setattr(images, "decode_image", counting)
 
     async def load(self, model, wanted, precision):
-        return await super().load(ImageMedium(model, self.options), wanted, precision, Room(self.limit))
+        data = await self.fetcher.fetch_all(wanted)
+        fetched = [Fetched(encoded, item.param) for encoded, item in zip(data, wanted, strict=True)]
+        return await super().load(ImageMedium(model, self.options), fetched, precision, Room(self.limit))
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from smg.routing.models import resolve
 from smg.routing.router import Query
 
 _TRUE = frozenset({"true", "1"})
+_HEARS = frozenset({"generate", "audio"})
 _PLAIN = "text/plain; charset=utf-8"
 
 
@@ -103,10 +104,13 @@ async def _generates(task: str, services: Services, model: ModelRecord) -> bool:
     Raises GatewayError ``audio_transcription_model_not_supported`` for a model that hears, but does other things.
     """
 
-    def ready(*features: str) -> int:
-        return services.router.count(Query(model.id, needs=frozenset(features)))
-
-    if task != "audio_transcriptions" or ready(BY_DIALECT[task].feature) or not ready("generate", "audio"):
+    feature = BY_DIALECT[task].feature
+    if task != "audio_transcriptions" or services.router.count(Query(model.id, needs=frozenset({feature}))):
+        return False
+    names = {model.id, *model.aliases}
+    serving = [worker for worker in services.view.snapshot().workers if not names.isdisjoint(worker.models)]
+    # Also while none of them is ready: the generation says so.
+    if not any(worker.kind == "tokens" and worker.features and worker.features >= _HEARS for worker in serving):
         return False
     text = await loaded(services.texts, model)
     if not await services.media.transcribes(model, text):

@@ -4,6 +4,7 @@ What is not patched reaches the engine as it came: boundary, order, file names a
 file. Nothing of a file is copied.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from smg.core.errors import GatewayError, bad_request
+
+# It logs what is wrong with a body as a warning; here that is the client's 400.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 MEDIA_TYPE = "multipart/form-data"
 # Far above what any form of an API has; parsing costs Python for each part.

@@ -97,3 +97,23 @@ def test_whatever_is_put_in_comes_out(given_parts):
         assert (None if part is None else form.content(part)) == expected
     rebuilt = Form(form.body(a="new"), TYPE)
     assert rebuilt.text("a") == ("new" if form.part("a") else "")
+
+
+PIECES = [b"--xYz", b"\r\n", b"--", b"Content-Disposition: form-data; name=", b'"a"', b":", b"\n", b"x", b"\xff", b"\0"]
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=5), max_size=30).map(b"".join))
+def test_no_body_is_more_than_the_client_s_error(data):
+    for content in (data, b"--xYz\r\n" + data + b"\r\n--xYz--\r\n"):
+        try:
+            form = Form(content, TYPE)
+        except GatewayError as error:
+            assert error.status == 400
+        else:
+            assert form.body() == content
+
+
+def test_nothing_is_logged_of_what_clients_send(caplog):
+    with pytest.raises(GatewayError):
+        Form(b"--xYz\r\nbad header\r\n\r\n", TYPE)
+    assert not caplog.records
