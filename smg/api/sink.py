@@ -28,7 +28,8 @@ class ResponseSink:
     def __init__(self, request: Request, content_type: str, headers: Callable[[], Mapping[str, str]]) -> None:
         self._request = request
         self._content_type = content_type
-        self._headers = headers
+        # Asked once and forgotten: whoever holds the sink mostly is the one to ask.
+        self._headers: Callable[[], Mapping[str, str]] | None = headers
         self._response: BaseHTTPResponse | None = None
         self.started = False
         self._parts: list[bytes] = []
@@ -85,6 +86,7 @@ class ResponseSink:
 
     def close(self) -> None:
         """Let go of the socket; nothing is written any more. Idempotent."""
+        self._headers = None
         if self._feeder is not None:
             self._feeder.disarm()
         if self._socket is not None:
@@ -100,9 +102,11 @@ class ResponseSink:
             self.started = True
             try:
                 if self._response is None:
+                    assert self._headers is not None, "nothing is sent after close"
                     self._response = await self._request.respond(
                         status=200, headers=dict(self._headers()), content_type=self._content_type
                     )
+                    self._headers = None
                 await self._response.send(data, end_stream=end)
             except RequestCancelled:
                 raise ConnectionResetError("the client has closed the connection") from None

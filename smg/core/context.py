@@ -36,6 +36,24 @@ class TraceParent(msgspec.Struct, frozen=True):
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
 
 
+class _Callback:
+    """A callback until it has been called or taken back.
+
+    Whoever registered a method of its own and kept what takes it back would else live on in a cycle, with all it holds,
+    until the garbage collector comes by.
+    """
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[str], None]) -> None:
+        self.call: Callable[[str], None] | None = call
+
+    def run(self, reason: str) -> None:
+        call, self.call = self.call, None
+        if call is not None:
+            call(reason)
+
+
 class Cancel:
     """One-shot cancellation of a request, with its reason.
 
@@ -47,7 +65,7 @@ class Cancel:
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        self._callbacks: list[Callable[[str], None]] = []
+        self._callbacks: list[_Callback] = []
 
     def __bool__(self) -> bool:
         return self.reason is not None
@@ -58,18 +76,20 @@ class Cancel:
         self.reason = reason
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback(reason)
+            callback.run(reason)
 
     def on_cancel(self, callback: Callable[[str], None]) -> Callable[[], None]:
         """Call ``callback(reason)`` on cancellation, at once if it has happened; returns what takes it back."""
         if self.reason is not None:
             callback(self.reason)
             return lambda: None
-        self._callbacks.append(callback)
+        kept = _Callback(callback)
+        self._callbacks.append(kept)
 
         def remove() -> None:
-            if callback in self._callbacks:
-                self._callbacks.remove(callback)
+            kept.call = None
+            if kept in self._callbacks:
+                self._callbacks.remove(kept)
 
         return remove
 

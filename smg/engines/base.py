@@ -67,7 +67,8 @@ class Decoder(Protocol):
     None for a contract that no transport reads, and where every chunk has more than ids, as with log probabilities.
     """
 
-    plain: Callable[[Tokens], TokenBatch] | None
+    @property
+    def plain(self) -> Callable[[Tokens], TokenBatch] | None: ...
 
     def decode(self, message: bytes) -> list[TokenBatch]:
         """Decode one message. Raises ValueError when it is not one of this contract's."""

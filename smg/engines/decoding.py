@@ -34,7 +34,11 @@ class StreamDecoder:
         self._prompt = wanted is not None and wanted.prompt
         self._prompt_told: set[int] = set()
         self._cached: dict[int, int] = {}
-        self.plain: Callable[[Tokens], TokenBatch] | None = None
+
+    @property
+    def plain(self) -> Callable[[Tokens], TokenBatch] | None:
+        """See ``base.Decoder``. Made when asked for: a decoder that kept a method of its own would be a cycle."""
+        return None
 
     def decode(self, message: bytes) -> list[TokenBatch]:
         """Decode one answer into one batch, or none when it has neither part. Raises ValueError for what is none."""

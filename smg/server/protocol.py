@@ -18,6 +18,19 @@ class GatewayHttp(Http):
 
     HEADER_MAX_SIZE = HEADER_LIMIT
 
+    async def http1(self) -> None:
+        """Serve the connection, then let go of it; Sanic does not when an answer is cut.
+
+        Otherwise it would live on in cycles, with its request and all that one holds, until garbage is collected.
+        """
+        try:
+            await super().http1()  # type: ignore[no-untyped-call]
+        finally:
+            self.response_func = None  # type: ignore[assignment]  # as after a whole answer
+            for end in (self.request, self.response):
+                if end is not None:
+                    end.stream = None
+
 
 class GatewayRequest(Request):
     """A request whose answer always carries its id, whoever makes it: handler, stream or error page."""

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from smg._native.region import STATUS, Region
-from smg.config.settings import RoutingSettings, Settings
+from smg.config.settings import FleetSettings, RoutingSettings, Settings
 from smg.engine_server.mock import MockEngine
 from smg.engine_server.mock import tokenizer as mock
 from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
@@ -32,7 +32,12 @@ def model_dir(tmp_path):
 
 
 @pytest.fixture
-async def gateway(engines, model_dir):
+def engine_transport():
+    return "grpcio"
+
+
+@pytest.fixture
+async def gateway(engines, model_dir, engine_transport):
     """Services over a fleet of two engines, as control would have published it."""
     region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
     workers = [
@@ -45,7 +50,8 @@ async def gateway(engines, model_dir):
     region.publish(msgspec.msgpack.encode(FleetSnapshot(1, workers, [model])))
     for worker in workers:
         region.worker_set(worker.slot, STATUS, STATUS_CODES["ready"])
-    built = pipeline.build(Settings(routing=RoutingSettings(retry_initial_backoff_ms=1)), region, 1)
+    fleet = FleetSettings(engine_transport=engine_transport)
+    built = pipeline.build(Settings(fleet=fleet, routing=RoutingSettings(retry_initial_backoff_ms=1)), region, 1)
     watch = asyncio.create_task(built.watch())
     await until(lambda: built.texts.ready(model))
     yield built

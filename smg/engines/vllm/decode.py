@@ -1,10 +1,10 @@
 """Generate answers of the vLLM contract (spec engine-contract 2.1 and 3.2): counts are deltas and are not used."""
 
+from collections.abc import Callable
 from typing import Any
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
-from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch
 from smg.engines.decoding import StreamDecoder
 from smg.engines.transport.base import Tokens
@@ -15,10 +15,9 @@ class VllmDecoder(StreamDecoder):
 
     response = pb.GenerateResponse
 
-    def __init__(self, request: EngineRequest) -> None:
-        super().__init__(request)
-        if request.logprobs is None:
-            self.plain = self._plain
+    @property
+    def plain(self) -> Callable[[Tokens], TokenBatch] | None:
+        return self._plain if self._top is None else None
 
     def _plain(self, tokens: Tokens) -> TokenBatch:
         return TokenBatch(
