@@ -18,6 +18,7 @@ from smg.routing.router import Query
 from tests._native.forks import all_of
 from tests.routing.fleets import FakeFleet
 from tests.routing.routers import prompt, router_of, serve
+from tests.work import calls_of
 
 
 class TestRO02:
@@ -195,6 +196,20 @@ class TestPF02:
     def test_PF_02_a_decision_among_4000_costs_little_more_than_one_among_50(self, fleets, policy, slack):
         small, large = (self.seconds(fleets[count], policy, 15) for count in (50, 4000))
         assert large < 2 * small + slack
+
+    @pytest.mark.parametrize(
+        "policy", ["random", "round_robin", "power_of_two", "least_load", "cache_aware", "prefix_hash"]
+    )
+    def test_PF_02_no_policy_calls_more_for_a_larger_fleet(self, fleets, policy):
+        """Whoever weighs all workers does so in one call."""
+
+        def work(fleet: FakeFleet) -> int:
+            router = router_of(fleet, policy)
+            queries = [prompt(number, number + 1, *range(60)) for number in range(20)]
+            serve(router, queries[0])
+            return calls_of(lambda: [router.release(router.select(query), "ok") for query in queries])
+
+        assert work(fleets[4000]) <= 1.05 * work(fleets[50])
 
     def test_PF_02_a_worker_more_costs_a_ring_one_pass(self):
         names = [f"grpc://w{number}:1" for number in range(500)]
