@@ -233,18 +233,6 @@ def test_what_was_held_is_looked_at_again_for_another_wait(make, wait):
     assert (b"".join(seen.writes), seen.text) == ((b"a", "<b") if wait else (b"a<b", ""))
 
 
-@pytest.mark.parametrize("make", [lambda: StreamTable(RowOutput), PythonStreamTable])
-@pytest.mark.parametrize("wait", [Wait("text", ("<b",)), None])
-def test_what_was_held_is_looked_at_again_for_another_wait(make, wait):
-    table, seen = make(), Recorder()
-    row = table.open(RowSpec(), tokens("a<", "b"), seen)
-    table.direct(row, seen, PLAIN, Counter(), Wait("text", ("<t",)))
-    table.feed(row, [0])
-    table.direct(row, seen, PLAIN, Counter(), wait)
-    table.feed(row, [1])
-    assert (b"".join(seen.writes), seen.text) == ((b"a", "<b") if wait else (b"a<b", ""))
-
-
 def test_a_row_without_a_wait_again_waits_for_nothing():
     table, row, seen = table_with(Wait("text", ("|",)), "a|")
     table.feed(row, [0])
