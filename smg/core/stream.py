@@ -119,7 +119,7 @@ class NoDecoder:
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """A text a parser wants to be woken at: matched by ``token`` id when the vocabulary has it whole, else by text."""
+    """A text that a parser reads: the special token that spells it, if there is one, is decoded in any case."""
 
     text: str
     token: int | None = None

@@ -119,7 +119,7 @@ class Choice:
     def go(self) -> bool:
         """Go direct, if the parser can wait and the dialect has a template for it; between two pulls, when everything
         that was parsed has been written. Returns whether the text goes direct."""
-        if self._way is None or self._direct or self.over or self._row is None:
+        if self._way is None or self._direct or self.over or self._row is None or self._events:
             return self._direct
         wait = self._chain.wait()
         template = None if wait is None else self._way[1].template(self.index, wait.kind, wait.call)

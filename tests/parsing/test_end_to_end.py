@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from smg._native.region import STATUS, Region
-from smg.config.settings import ModelSettings, Settings
+from smg.config.settings import FleetSettings, ModelSettings, Settings
 from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engine_server.mock import tokenizer as mock
 from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
@@ -26,7 +26,7 @@ TOOLS = [{"type": "function", "function": {"name": tool.name, "parameters": tool
 
 
 @asynccontextmanager
-async def gateway(tmp_path, script, **parsers):
+async def gateway(tmp_path, script, transport="grpcio", **parsers):
     """A client of a gateway with one mock engine that says ``script``."""
     zipfile.ZipFile(io.BytesIO(mock.archive(4096))).extractall(tmp_path)
     async with MockEngine() as engine:
@@ -36,7 +36,8 @@ async def gateway(tmp_path, script, **parsers):
         model = ModelRecord("mock", tokenizer_dir=str(tmp_path), tokenizer_key="k", eos_ids=[mock.EOS])
         region.publish(msgspec.msgpack.encode(FleetSnapshot(1, [worker], [model])))
         region.worker_set(0, STATUS, STATUS_CODES["ready"])
-        built = pipeline.build(Settings(model=ModelSettings(**parsers)), region, 1)
+        own = Settings(model=ModelSettings(**parsers), fleet=FleetSettings(engine_transport=transport))
+        built = pipeline.build(own, region, 1)
         watch = asyncio.create_task(built.watch())
         await until(lambda: built.texts.ready(model))
         async with (
@@ -102,6 +103,20 @@ async def test_streamed_and_buffered_calls_agree(tmp_path, family, split):
         reasoning, content, calls, reason = await ask(client)
     assert [(name, json.loads(arguments)) for name, arguments in calls] == CALLS
     assert (reasoning, content, reason) == ("", before, "tool_calls")
+
+
+@pytest.mark.parametrize("per_chunk", [1, 3, 1000])
+@pytest.mark.parametrize("family", ["qwen", "qwen_xml", "pythonic"])
+async def test_rows_that_the_engine_stream_feeds_by_itself_are_parsed_all_the_same(tmp_path, family, per_chunk):
+    calls = [*CALLS, ("run", {"cmd": 'echo "a < b" # {é}'})]
+    text = "<think>I look it up, in <b>two</b> places.</think>Well, {let} me see. " + WRITERS[family](calls)
+    script = Script.text(text, split="byte", per_chunk=per_chunk, chunk_delay=0.0005)
+    parsers = {"tool_call_parser": family, "reasoning_parser": "qwen3"}
+    async with gateway(tmp_path, script, "native", **parsers) as client:
+        reasoning, content, told, reason = await ask(client)
+    assert [(name, json.loads(arguments)) for name, arguments in told] == calls
+    assert (reasoning, reason) == ("I look it up, in <b>two</b> places.", "tool_calls")
+    assert content == "Well, {let} me see. "
 
 
 async def test_OA_08_reasoning_and_a_call(tmp_path):

@@ -33,10 +33,17 @@ from smg.core.request import (
     StopRules,
     Tool,
 )
-from smg.core.stream import ByteTemplate, Counter
+from smg.core.stream import ByteTemplate, Counter, RowSpec
 from smg.engine_server.mock import tokenizer as mock
+from smg.parsing.base import Start
+from smg.parsing.chain import Chain
+from smg.parsing.reasoning.delimiters import factory
+from smg.parsing.reasoning.families import PLAIN
 from smg.pipeline.accumulator import Accumulator
+from smg.pipeline.choice import Choice
 from smg.pipeline.generation import Generation
+from smg.pipeline.stops import Stops
+from smg.text.tables import make_table
 from tests.api.serving import until
 from tests.pipeline.fakes import EOS, FOREVER, World, end, limited, text, text_model, world
 
@@ -614,6 +621,18 @@ class TestParsedDirect:
     async def test_what_rides_on_events_needs_python(self, fields):
         steps, _ = await self.told([text("a")], [text("b")], [end()], **fields)
         assert not any(isinstance(step, str) for step in steps)
+
+    def test_text_does_not_overtake_events_that_a_broken_source_has_left(self):
+        # A source that feeds rows by itself tells the taps at its end, and no batch comes to take the events along.
+        table, chain = make_table(), Chain(0, Start(), factory(PLAIN)(Start()))
+        choice = Choice(table, RowSpec(), text_model().decoder, chain, Stops(frozenset(), (), frozenset(), {}))
+        choice.follow(self.Sink(), self.Templates())
+        choice.feed(text("a"))
+        assert choice.go()
+        table.feed(choice.row, mock.encode_text("<think>so"))
+        assert not choice.go()
+        assert choice.feed(TokenBatch(0)) == [ReasoningDelta(0, "so")]
+        assert choice.go()
 
     async def test_without_a_template_there_is_python(self, monkeypatch):
         monkeypatch.setattr(self.Templates, "template", lambda *_: None)

@@ -58,6 +58,7 @@ class Machine:
             return stream.Wait("text", self._legal.heads) if calls.passes_text else None
         if cursor.wait is None or not calls.passes_arguments:
             return None
+        # Strings of other formats are not counted: nobody holds what passes.
         if cursor.wait.json is not None:
             cursor.wait.json.lend(calls.room)
         return cursor.wait
