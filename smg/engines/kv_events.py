@@ -70,8 +70,12 @@ class KvBatch(msgspec.Struct, frozen=True):
 
 
 def subscription(start: int) -> bytes:
-    """Encode the request for everything from number ``start`` on; 0: a snapshot, or all that is remembered."""
-    return protobuf.encode(pb.SubscribeKvEventsRequest(start_sequence_number=start))
+    """Encode the request for everything from number ``start`` on; 0: a snapshot, or all that is remembered.
+
+    An idle engine tells its load at once, and not only with its first batch.
+    """
+    asked = pb.SubscribeKvEventsRequest(start_sequence_number=start, load_records_before_first_batch=True)
+    return protobuf.encode(asked)
 
 
 def decode(message: bytes) -> KvBatch:

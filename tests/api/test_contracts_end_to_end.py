@@ -80,6 +80,25 @@ async def test_all_contracts_give_the_same_answer(client, fields, text, reason, 
         assert usages.pop()[1] == tokens
 
 
+async def test_a_stop_string_in_pieces_ends_the_engines_work(client, engines):
+    """Spec engine-contract 10.1, test 3: an engine that makes a byte at a time, and would go on for ever."""
+    ids = [*b"one two END three", *[ord("x")] * 400]
+    for name in CONTRACTS:
+        engine = engines[name]
+        engine.script = Script(tokens=ids, eos=False, chunk_delay=0.005)
+        for stream in (False, True):
+            asked = {"model": name, "messages": HI, "stop": ["END"], "max_tokens": 500}
+            if stream:
+                texts, reasons, _ = await streamed(client, **asked)
+                assert (texts, reasons) == ({0: "one two "}, {0: "stop"})
+            else:
+                whole = await client.chat.completions.create(**asked)
+                assert whole.choices[0].message.content == "one two "
+        await until(lambda engine=engine: engine.running == 0 and len(engine.aborted) == 2)
+        assert engine.aborted == [request.id for request in engine.requests]
+        assert max(len(request.sent[0]) for request in engine.requests) < 200
+
+
 async def test_several_choices_where_the_contract_has_them(client):
     for name in CONTRACTS:
         question = {"model": name, "messages": HI, "n": 3}

@@ -10,6 +10,7 @@ import pytest
 from smg._native.region import FAILURES, PROCESSED
 from smg.config.settings import DisaggregationSettings, RoutingSettings, Settings
 from smg.engine_server.mock.http import HttpFault, HttpScript, MockHttpEngine
+from smg.engine_server.mock.http.pair import prompt_of
 from smg.fleet.records import RankRecord
 from tests.api.http_world import MODEL, place
 from tests.api.serving import until
@@ -255,6 +256,15 @@ class TestFailures:
             await until(lambda: idle(at))
             assert slots(at, FAILURES) == {"p1": 0, "d1": 1}
 
+    async def test_a_prefill_engine_that_fails_after_the_answer_has_begun_costs_only_itself(self):
+        async with pair(p1={"piece": 1}, d1={"delay": 0.02}) as at:
+            # Its answer breaks off after the other engine has been handed the prompt.
+            at.by["p1"]._hand_over = _handing_over_and_dying(at.by["p1"])
+            answer = await post(at, stream=True)
+            assert answer.text.rstrip().endswith("[DONE]")
+            await until(lambda: idle(at))
+            assert slots(at, FAILURES) == {"p1": 1, "d1": 0}
+
     async def test_RL_04_a_client_that_leaves_ends_both(self):
         async with pair(p1={"delay": 5.0}) as at:
             with pytest.raises(httpx.ReadTimeout):
@@ -274,3 +284,17 @@ class TestFailures:
             await until(lambda: idle(at))
             assert at.by["d1"].requests[0].state == "cancelled"
             assert set(slots(at, FAILURES).values()) == {0}
+
+
+def _handing_over_and_dying(engine: MockHttpEngine):
+    """In place of the engine's own: hands the prompt over, and cuts the connection in the middle of its answer."""
+
+    async def hand_over(script, rooms, answer, body, writer):
+        for meeting in rooms:
+            await engine._transfers.offer(meeting.key, prompt_of(body)).wait()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100\r\n\r\ndata: {}\n\n")
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        raise ConnectionError
+
+    return hand_over
