@@ -93,8 +93,8 @@ class Mapped:
 def write(path: Path, head: Head, sections: Mapping[str, bytes | memoryview]) -> None:
     """Write a file under another name and give it its own at last, so that nobody ever sees half of one.
 
-    ``sections`` and ``configs`` of the head are filled in. Raises OSError, and ValueError or OverflowError for texts and
-    numbers that no file can hold.
+    ``sections`` and ``configs`` of the head are filled in. Raises OSError, and ValueError or OverflowError for texts
+    and numbers that no file can hold.
     """
     places: dict[str, tuple[int, int]] = {}
     end = 0
