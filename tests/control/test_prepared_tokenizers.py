@@ -16,7 +16,7 @@ from smg.text.config_files import TokenizerError
 from smg.text.mapped.folder import Folder
 from smg.text.tokenizer import Tokenizer
 from tests.gateway import children
-from tests.text.makers import chat_model, metaspace_json, write_model
+from tests.text.makers import byte_level_json, chat_model, metaspace_json, write_model
 
 KEY = "c0" * 32
 # A model whose tokenizer is never read to its end: the process that prepares it waits for a writer.
@@ -137,6 +137,13 @@ async def test_where_there_should_be_a_folder(place, model, caplog):
     place.folder.path.touch()
     assert await place.prepare(model, KEY) == Tokenizer(model).size
     assert "cannot be written" in caplog.text
+
+
+async def test_what_no_file_can_hold(place, tmp_path, caplog):
+    model = write_model(tmp_path / "odd", byte_level_json(), config={"eos_token_id": 10**30})
+    assert await place.prepare(model, KEY) == Tokenizer(model).size
+    assert "cannot be written" in caplog.text
+    assert files(place) == []
 
 
 async def test_the_process_steps_back_and_its_death_leaves_nothing(place, waiting, model):

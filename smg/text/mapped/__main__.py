@@ -35,7 +35,8 @@ def _run(directory: Path, key: str, path: Path) -> Outcome:
     size = prepared.head.facts.size
     try:
         write(path, prepared.head, prepared.sections)
-    except OSError as error:
+    except (OSError, ValueError, OverflowError) as error:
+        # Besides the disk: what a file cannot hold, such as an unpaired surrogate in a special token.
         return Outcome(size, unwritten=str(error))
     return Outcome(size)
 

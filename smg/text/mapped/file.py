@@ -14,12 +14,14 @@ reads is checked entry by entry even then.
 
 import contextlib
 import hashlib
+import json
 import mmap
 import os
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -46,7 +48,8 @@ class Head(msgspec.Struct, frozen=True):
     ``version`` is that of the code, ``key`` the tokenizer's, ``sources`` the digest of the files it was made of
     (``fleet.tokenizer_files.digest``). ``reason`` is why there are no tables. ``decoder_error`` is why there is no
     section ``vocab``. ``added`` and ``normalised`` are the encoder's (``bpe.FastEncoder``), without the joiner.
-    ``sections`` are offset, from the first one on, and size.
+    ``sections`` are offset, from the first one on, and size. ``configs`` are the two of ``facts`` as JSON, which has
+    numbers of any size.
     """
 
     version: str
@@ -58,6 +61,7 @@ class Head(msgspec.Struct, frozen=True):
     added: list[tuple[str, int]] = []
     normalised: bool = False
     sections: dict[str, tuple[int, int]] = {}
+    configs: bytes = b"[{}, {}]"
 
 
 class Tables:
@@ -89,14 +93,15 @@ class Mapped:
 def write(path: Path, head: Head, sections: Mapping[str, bytes | memoryview]) -> None:
     """Write a file under another name and give it its own at last, so that nobody ever sees half of one.
 
-    ``head.sections`` is filled in. Raises OSError.
+    ``sections`` and ``configs`` of the head are filled in. Raises OSError, and ValueError or OverflowError for texts
+    and numbers that no file can hold.
     """
     places: dict[str, tuple[int, int]] = {}
     end = 0
     for name, section in sections.items():
         places[name] = (end, len(section))
         end = _aligned(end + len(section))
-    packed = msgspec.msgpack.encode(msgspec.structs.replace(head, sections=places))
+    packed = _pack(msgspec.structs.replace(head, sections=places))
     pieces: list[bytes | memoryview] = [packed, _padding(_START + len(packed))]
     for section in sections.values():
         pieces += [section, _padding(len(section))]
@@ -145,9 +150,22 @@ def _check(memory: memoryview) -> tuple[Head, int]:
     if whole.digest() != memory[_HEADER.size : _START]:
         raise Unusable("its digest is wrong")
     try:
-        return msgspec.msgpack.decode(memory[_START : _START + packed], type=Head), start
-    except msgspec.DecodeError:
+        return _unpack(memory[_START : _START + packed]), start
+    except (msgspec.DecodeError, ValueError, RecursionError):
         raise Unusable("its head is of another kind") from None
+
+
+def _pack(head: Head) -> bytes:
+    configs = json.dumps([head.facts.config, head.facts.model_config]).encode()
+    facts = msgspec.structs.replace(head.facts, config={}, model_config={})
+    return msgspec.msgpack.encode(msgspec.structs.replace(head, facts=facts, configs=configs))
+
+
+def _unpack(packed: memoryview) -> Head:
+    head = msgspec.msgpack.decode(packed, type=Head)
+    config, model_config = msgspec.convert(json.loads(head.configs), tuple[dict[str, Any], dict[str, Any]])
+    facts = msgspec.structs.replace(head.facts, config=config, model_config=model_config)
+    return msgspec.structs.replace(head, facts=facts)
 
 
 def _cut(memory: memoryview, start: int, head: Head) -> Iterator[tuple[str, memoryview]]:

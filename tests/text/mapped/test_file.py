@@ -14,7 +14,7 @@ from smg.text.mapped.file import Unusable, read, write
 from smg.text.mapped.folder import REMAINS_SECS, UNUSED_SECS, Folder, folder_of
 from smg.text.mapped.make import prepare
 from smg.text.tokenizer import Tokenizer, TokenizerError
-from tests.text.makers import chat_model
+from tests.text.makers import byte_level_json, chat_model, write_model
 from tests.text.mapped.models import KEY
 
 
@@ -122,11 +122,9 @@ def test_sections_that_are_missing(tmp_path, made, missing):
 
 
 def test_a_section_beyond_the_end(tmp_path, made, good, monkeypatch):
-    real = msgspec.msgpack.encode
+    real = layout._pack
     far = {"encoder": (1 << 40, 10)}
-    monkeypatch.setattr(
-        layout.msgspec.msgpack, "encode", lambda head: real(msgspec.structs.replace(head, sections=far))
-    )
+    monkeypatch.setattr(layout, "_pack", lambda head: real(msgspec.structs.replace(head, sections=far)))
     write(tmp_path / "file", made.head, made.sections)
     with pytest.raises(Unusable, match="outside"):
         read(tmp_path / "file", KEY)
@@ -162,6 +160,20 @@ def test_writing_that_fails_leaves_nothing(tmp_path, made, monkeypatch):
     write(tmp_path / "file", made.head, made.sections)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert read(tmp_path / "file", KEY).tables
+
+
+def test_configurations_come_back_as_they_were(tmp_path):
+    """With numbers that few formats can hold, as real ones have them."""
+    config = {
+        "model_max_length": 1000000000000000019884624838656,
+        "x": ["\ud800", None, 1.5],
+        "chat_template": "{{ x }}",
+    }
+    model = write_model(tmp_path / "m", byte_level_json(), tokenizer_config=config, config={"scale": float("inf")})
+    made = prepare(model, KEY)
+    write(tmp_path / "file", made.head, made.sections)
+    mapped = Tokenizer(model, read(tmp_path / "file", KEY))
+    assert (mapped.config, mapped.model_config) == (config, {"scale": float("inf")})
 
 
 def test_a_file_stays_mapped_when_it_is_replaced_or_removed(tmp_path, made, model):
