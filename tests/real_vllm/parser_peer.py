@@ -1,8 +1,8 @@
 """vLLM's own parsers behind a pipe: run by the Python of a vLLM installation, one JSON line in and one out.
 
 A question names a tool ``parser`` or a ``reasoning`` parser, and has the ``tools`` of the request, the ``specials`` of
-the vocabulary and the pieces of an output. The answer has what became of them read whole and streamed, or the error that
-a parser raised.
+the vocabulary and the pieces of an output. The answer has what became of them read whole and streamed, or the error
+that a parser raised.
 """
 
 import json
