@@ -7,6 +7,7 @@ from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Finish
 from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable, TextKind, Wait
+from smg.parsing.reasoning.counting import Counter as Thought
 from smg.pipeline.scored import Rows
 from smg.pipeline.stops import Stops
 
@@ -37,8 +38,9 @@ class Choice:
 
     A choice is *over* once nothing more goes to the client (its Finish is due), and *ended* once the engine has said
     so too. ``tokens`` counts the output ids the client's usage includes. ``rows`` chooses log probabilities, where they
-    were asked for. With ``silent`` the output is thrown away, because only the prompt was asked about. With
-    ``keep_text``, ``text`` and ``ids`` are in the end what the engine wrote, before any parsing.
+    were asked for, and ``thought`` counts ids of reasoning. With ``silent`` the output is thrown away, because only the
+    prompt was asked about. With ``keep_text``, ``text`` and ``ids`` are in the end what the engine wrote, before any
+    parsing.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Choice:
         chain: Parsing,
         stops: Stops,
         rows: Rows | None = None,
+        thought: Thought | None = None,
         *,
         silent: bool = False,
         keep_text: bool = False,
@@ -58,13 +61,14 @@ class Choice:
         self.ended = False
         self.overrun = False
         self.tokens = 0
-        self.reasoning_tokens = 0
         self.spec_accepted_tokens = 0
         self.spec_draft_tokens = 0
         self.text = ""
         self.ids: list[int] = []
         # What engines have counted that broke off before the present one.
         self._earlier = (0, 0, 0)
+        self._told = 0  # ids of reasoning, by the engine's own count
+        self._thought = thought
         self._chain = chain
         self._stops = stops
         self._rows = rows
@@ -87,6 +91,11 @@ class Choice:
         return self._chain.plain
 
     @property
+    def reasoning_tokens(self) -> int:
+        """Ids of reasoning: as the engine counts them, or as its markers tell where it does not."""
+        return max(self._told, 0 if self._thought is None else self._thought.count)
+
+    @property
     def row(self) -> int | None:
         """Handle of the choice's row; None once it is closed, and where the output is thrown away."""
         return None if self._silent else self._row
@@ -104,7 +113,7 @@ class Choice:
 
     def moved(self) -> None:
         """Another engine goes on, and its counts begin at zero."""
-        self._earlier = (self.reasoning_tokens, self.spec_accepted_tokens, self.spec_draft_tokens)
+        self._earlier = (self._told, self.spec_accepted_tokens, self.spec_draft_tokens)
 
     def direct(self, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
         """Send the text straight to ``sink``; from now on events only tell of the end."""
@@ -144,6 +153,8 @@ class Choice:
             self._direct = False
         if not self._direct:
             self.tokens += len(output.ids)
+            if self._thought is not None and self._way is None:
+                self._thought.take(output.ids)
             self._events += self._chain.feed(output)
             if self._chain.enough and not self.over:
                 self.over = self._unknown_stop = True
@@ -156,7 +167,7 @@ class Choice:
             GatewayError: ``worker_stream_failed`` when the engine gave the choice up.
         """
         reasoning, accepted, draft = self._earlier
-        self.reasoning_tokens = max(self.reasoning_tokens, reasoning + batch.reasoning_tokens)
+        self._told = max(self._told, reasoning + batch.reasoning_tokens)
         self.spec_accepted_tokens = max(self.spec_accepted_tokens, accepted + batch.spec_accepted_tokens)
         self.spec_draft_tokens = max(self.spec_draft_tokens, draft + batch.spec_draft_tokens)
         if self.over:
@@ -204,7 +215,11 @@ class Choice:
         if self._row is not None:
             row, self._row = self._row, None
             if self._direct or self._way is not None:
-                self.tokens = len(self._table.ids(row))
+                # The tap has not seen what went direct.
+                ids = self._table.ids(row)
+                self.tokens = len(ids)
+                if self._thought is not None:
+                    self._thought.take(ids)
             if self._keep_text:
                 self.text = self._table.text(row)
                 self.ids = list(self._table.ids(row))

@@ -196,8 +196,17 @@ class Generation:
                 continues=prepared.continues,
             )
             rows = self._rows(spec)
+            thought = None if chain.plain else plan.reading.counter(plan.text.tokenizer.token_id)
             choice = Choice(
-                self._services.table, spec, self.decoder, chain, plan.stops, rows, silent=silent, keep_text=watched
+                self._services.table,
+                spec,
+                self.decoder,
+                chain,
+                plan.stops,
+                rows,
+                thought,
+                silent=silent,
+                keep_text=watched,
             )
             self._choices.append(choice)
 

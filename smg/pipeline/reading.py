@@ -10,6 +10,7 @@ from smg.parsing.base import Start
 from smg.parsing.call_ids import recalled
 from smg.parsing.chain import Chain
 from smg.parsing.choose import Parsers, choose
+from smg.parsing.reasoning.counting import Counter, TokenId, counter
 from smg.pipeline.services import Services
 from smg.text.prepare import Prepared
 from smg.text.registry import TextModel
@@ -25,6 +26,10 @@ class Reading(msgspec.Struct, frozen=True):
     def chain(self, request: GenerationRequest, index: int) -> Chain:
         """The parsers of choice ``index``."""
         return self.parsers.chain(request, index, self.start, with_ids=request.return_ids, forced=self.output.tools)
+
+    def counter(self, token_id: TokenId) -> Counter | None:
+        """What counts one choice's ids of reasoning; None where they can't be told."""
+        return counter(self.parsers.reasoning, self.start, token_id)
 
 
 def formats(services: Services, model: ModelRecord, text: TextModel) -> Parsers:

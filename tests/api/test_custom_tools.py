@@ -187,6 +187,18 @@ class TestRefused:
             assert words in caught.value.message or param.endswith("type")
             assert engines["vllm"].requests == []
 
+    @pytest.mark.parametrize(
+        "choice",
+        [{"type": "function", "function": {"name": "sh"}}, {"type": "custom", "custom": {"name": "get_weather"}}],
+    )
+    async def test_a_choice_names_the_tool_s_own_kind(self, tmp_path, choice):
+        async with world(tmp_path, "x") as (_, _, client):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await client.chat.completions.create(
+                    model="vllm", messages=HI, tools=[SHELL, WEATHER], tool_choice=choice
+                )
+            assert caught.value.param == "tool_choice.type"
+
     async def test_the_flat_form_of_Responses_is_taken_too(self, tmp_path):
         format_ = {"type": "grammar", "definition": "a+", "syntax": "regex"}
         tool = {"type": "custom", "custom": {"name": "sh", "format": format_}}

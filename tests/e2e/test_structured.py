@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import jsonschema_rs
 import openai
@@ -147,6 +149,55 @@ def test_a_forced_choice_always_is_a_valid_call(
     assert not answer.choices[0].message.content
     assert choice == "required" or call.function.name == "get_weather"
     jsonschema_rs.validate(SCHEMAS[call.function.name], json.loads(call.function.arguments))
+
+
+@pytest.mark.parametrize(
+    ("syntax", "definition", "pattern"),
+    [
+        (
+            "lark",
+            'start: WORD (" " OP " " WORD)~1..2\nOP: "and" | "or"\nWORD: /[a-z]{2,6}/',
+            r"[a-z]{2,6}( (and|or) [a-z]{2,6}){1,2}",
+        ),
+        ("regex", r"[A-Z][a-z]{1,5}, \d{2}", r"[A-Z][a-z]{1,5}, \d{2}"),
+    ],
+)
+def test_a_custom_tool_s_input_always_fits_its_grammar(hermes: Gateway, syntax: str, definition: str, pattern: str):
+    grammar = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
+    tool = {"type": "custom", "custom": {"name": "say", "format": grammar}}
+    for seed in range(3):
+        answer = hermes.client().chat.completions.create(
+            model=MODEL,
+            messages=ASK,
+            tools=[tool],
+            tool_choice={"type": "custom", "custom": {"name": "say"}},
+            seed=seed,
+            temperature=1.0,
+            max_tokens=200,
+        )
+        [call] = answer.choices[0].message.tool_calls
+        assert answer.choices[0].finish_reason == "tool_calls"
+        assert re.fullmatch(pattern, call.custom.input)
+
+
+@pytest.mark.parametrize("family", ["pythonic", "gemma4", "minimax_m3"])
+def test_a_forced_call_in_forms_that_are_no_JSON(tmp_path: Path, family: str):
+    """Of tools without free texts, which a small model may never end."""
+    with running(settings(tmp_path, "--embedded-engine", "--tool-call-parser", family)) as gateway:
+        for seed in range(2):
+            answer = gateway.client().chat.completions.create(
+                model=MODEL,
+                messages=ASK,
+                tools=TOOLS[1:],
+                tool_choice="required",
+                parallel_tool_calls=False,
+                seed=seed,
+                temperature=1.0,
+                max_tokens=300,
+            )
+            [call] = answer.choices[0].message.tool_calls
+            assert answer.choices[0].finish_reason == "tool_calls"
+            jsonschema_rs.validate(SCHEMAS[call.function.name], json.loads(call.function.arguments))
 
 
 def test_a_call_or_an_answer_that_fits(hermes: Gateway):

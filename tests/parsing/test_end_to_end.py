@@ -266,6 +266,20 @@ async def test_OA_06_logprobs_of_all_tokens(tmp_path):
     assert b"".join(bytes(entry.bytes) for entry in entries).decode() == mock.decode_ids(tokens)
 
 
+@pytest.mark.parametrize("per_chunk", [1, 7])
+async def test_reasoning_tokens_are_counted_where_the_engine_does_not(tmp_path, per_chunk):
+    """The spec's fix of streamed usage: the same number whole and streamed, markers left out."""
+    thought = " well then"
+    script = Script.text(f"<think>{thought}</think> done", per_chunk=per_chunk)
+    async with gateway(tmp_path, script, reasoning_parser="qwen3") as client:
+        fields = {"model": "mock", "messages": HI, "n": 2}
+        whole = await client.chat.completions.create(**fields)
+        stream = await client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **fields)
+        usages = [whole.usage, *[chunk.usage async for chunk in stream if chunk.usage]]
+    counts = [usage.completion_tokens_details.reasoning_tokens for usage in usages]
+    assert counts == [2 * len(mock.encode_text(thought))] * 2
+
+
 async def test_a_stop_string_in_a_call_closes_nothing(tmp_path):
     text = "<tool_call>\n<function=run>\n<parameter=cmd>\nls\n</parameter>\nSTOP</function>\n</tool_call>"
     async with gateway(tmp_path, Script.text(text), tool_call_parser="qwen_xml") as client:

@@ -1,7 +1,8 @@
 """vLLM's own parsers behind a pipe: run by the Python of a vLLM installation, one JSON line in and one out.
 
-A question names a parser, and has the ``tools`` of the request, the ``specials`` of the vocabulary and the pieces of an
-output. The answer has what became of them read whole and streamed, or the error that a parser raised.
+A question names a tool ``parser`` or a ``reasoning`` parser, and has the ``tools`` of the request, the ``specials`` of
+the vocabulary and the pieces of an output. The answer has what became of them read whole and streamed, or the error
+that a parser raised.
 """
 
 import json
@@ -53,7 +54,8 @@ class Vocabulary:
 def _request(tools: list[dict[str, Any]]) -> Any:
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
-    return ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "hi"}], tools=tools)
+    more = {"tools": tools} if tools else {}
+    return ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "hi"}], **more)
 
 
 def _parser(name: str, question: dict[str, Any], request: Any) -> Any:
@@ -94,10 +96,46 @@ def streamed(question: dict[str, Any]) -> dict[str, Any]:
     return {"content": content, "calls": [calls[index] for index in sorted(calls)]}
 
 
+def _thinker(question: dict[str, Any]) -> Any:
+    from vllm.reasoning import ReasoningParserManager
+
+    # However a template is told to let the model think.
+    wishes = {"thinking": True, "enable_thinking": True, "reasoning_effort": "high"}
+    parser = ReasoningParserManager.get_reasoning_parser(question["reasoning"])
+    return parser(Vocabulary(question["specials"]), chat_template_kwargs=wishes)
+
+
+def thought_whole(question: dict[str, Any]) -> dict[str, Any]:
+    """Reasoning and the rest, read at once."""
+    found = _thinker(question).extract_reasoning("".join(question["pieces"]), _request([]))
+    return {"reasoning": found[0] or "", "content": found[1] or ""}
+
+
+def thought_streamed(question: dict[str, Any]) -> dict[str, Any]:
+    """Reasoning and the rest, piece by piece."""
+    parser = _thinker(question)
+    text, ids = "", []
+    out = {"reasoning": "", "content": ""}
+
+    def take(delta: Any) -> None:
+        for name in out:
+            out[name] += (getattr(delta, name, None) if delta is not None else None) or ""
+
+    for piece in question["pieces"]:
+        new = parser.model_tokenizer.encode(piece)
+        take(parser.extract_reasoning_streaming(text, text + piece, piece, list(ids), [*ids, *new], new))
+        text, ids = text + piece, [*ids, *new]
+    if hasattr(parser, "finish_streaming"):
+        take(parser.finish_streaming())
+    return out
+
+
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """Both readings; an error is an answer too."""
     out: dict[str, Any] = {}
-    for name, read in (("whole", whole), ("streamed", streamed)):
+    thinks = "reasoning" in question
+    readers = (thought_whole, thought_streamed) if thinks else (whole, streamed)
+    for name, read in zip(("whole", "streamed"), readers, strict=True):
         try:
             out[name] = read(question)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Our tool parsers beside vLLM's own, on outputs of many families, read whole and streamed: they agree but for what is
+"""Our parsers beside vLLM's own, on outputs of many families, read whole and streamed: they agree but for what is
 listed. The list is docs/parser-differences.md; one process of vLLM's Python answers for all tests."""
 
 import json
@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from smg.parsing.base import Start
-from smg.parsing.table import TOOLS
+from smg.parsing.reasoning.delimiters import DelimiterFactory
+from smg.parsing.table import REASONING, TOOLS
 from tests.parsing.peers import CASES, ours, written
-from tests.parsing.runs import STANDARD, row
+from tests.parsing.runs import STANDARD, parse, row
 
 pytestmark = pytest.mark.real_vllm
 
@@ -123,11 +124,16 @@ def theirs(peer, family, text):
     factory = row(TOOLS, family).factory
     assert factory is not None
     specials = SPECIALS.get(family) or [text for text in factory(Start()).markers if text.isprintable()]
-    longest = sorted(specials, key=len, reverse=True)
-    pieces = re.findall("|".join([*map(re.escape, longest), ".{1,3}?"]), text, re.DOTALL)
+    pieces = _pieces(text, specials)
     tools = [{"type": "function", "function": {"name": one.name, "parameters": one.parameters}} for one in STANDARD]
     answer = peer({"parser": PAIRS[family], "tools": tools, "specials": specials, "pieces": pieces})
     return {mode: _calls(read) for mode, read in answer.items()}
+
+
+def _pieces(text, specials):
+    """``text`` as a model's tokens may cut it."""
+    longest = sorted(specials, key=len, reverse=True)
+    return re.findall("|".join([*map(re.escape, longest), ".{1,3}?"]), text, re.DOTALL)
 
 
 def _calls(read):
@@ -144,3 +150,52 @@ def test_the_same_calls(peer, family, case):
     assert ours(family, text) == CASES[case]
     found = theirs(peer, family, text)
     assert tuple(mode for mode in found if found[mode] != CASES[case]) == DIFFERENT.get((family, case), ()), found
+
+
+# Our reasoning format, and the name of vLLM's. Its parser of Hunyuan knows only the ids of that model's vocabulary.
+REASONERS = {
+    "deepseek_r1": "deepseek_r1",
+    "deepseek_v31": "deepseek_v3",
+    "deepseek_v4": "deepseek_v4",
+    "ernie45": "ernie45",
+    "gemma4": "gemma4",
+    "glm45": "glm45",
+    "granite": "granite",
+    "granite_thinking": "granite_thinking_parser",
+    "hy_v3": "hy_v3",
+    "k2_horizon": "k2_horizon",
+    "kimi_k25": "kimi_k2",
+    "minimax": "minimax_m2",
+    "minimax_m3": "minimax_m3",
+    "mistral": "mistral",
+    "nano_v3": "nemotron_v3",
+    "plamo3": "plamo3",
+    "qwen3": "qwen3",
+    "seed_oss": "seed_oss",
+    "step3": "step3",
+    "step3p5": "step3p5",
+}
+OUTPUTS = {"closed": "{opener}Let me see: a < b.{closer}The answer.", "cut": "{opener}Let me"}
+DIFFERENT_REASONING: dict[tuple[str, str], tuple[str, ...]] = {
+    ("granite", "cut"): ("whole",),
+    ("k2_horizon", "cut"): ("whole",),
+    ("step3", "closed"): BOTH,
+    ("step3", "cut"): BOTH,
+}
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("family", REASONERS)
+def test_the_same_reasoning(peer, family, output):
+    factory = row(REASONING, family).factory
+    assert isinstance(factory, DelimiterFactory)
+    rules = factory.rules
+    text = OUTPUTS[output].format(opener=rules.openers[0], closer=rules.closers[0])
+    expected = ("Let me see: a < b.", "The answer.") if output == "closed" else ("Let me", "")
+    assert parse(family, [text]) == expected
+    markers = (*rules.openers, *rules.closers, *rules.tools, *rules.drop)
+    # Gemma's opener is a token and a word.
+    specials = [one for one in markers if one.isprintable() and one != "<|channel>thought"]
+    found = peer({"reasoning": REASONERS[family], "specials": specials, "pieces": _pieces(text, specials)})
+    wrong = tuple(mode for mode, read in found.items() if (read.get("reasoning"), read.get("content")) != expected)
+    assert wrong == DIFFERENT_REASONING.get((family, output), ()), found

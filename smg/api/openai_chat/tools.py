@@ -76,10 +76,13 @@ def tool_choice(body: types.ChatBody, offered: list[Tool]) -> ToolChoice:
     mode, names = _mode(value, path)
     if mode != "none" and not offered:
         raise bad_request("tool_choice needs tools", path)
-    known = {tool.name for tool in offered}
+    known = {tool.name: tool.kind for tool in offered}
     for name in names:
         if name not in known:
             raise bad_request(f"tool_choice names '{name}', which is not among the tools", path)
+    kind = value["type"] if isinstance(value, dict) else ""
+    if kind in ("function", "custom") and known[names[0]] != kind:
+        raise bad_request(f"'{names[0]}' is a tool of type {known[names[0]]}, not {kind}", f"{path}.type")
     return ToolChoice(mode, names, parallel)
 
 
