@@ -38,7 +38,10 @@ class Vocabulary(Protocol):
 
 
 class LoadedVocabulary:
-    """All from the library: seconds, and much memory, for a large vocabulary."""
+    """All from the library: seconds, and much memory, for a large vocabulary.
+
+    ``reason`` is why there is no native encoder, empty when there is one.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises TokenizerError."""
@@ -46,7 +49,6 @@ class LoadedVocabulary:
         self.facts = find_out(self._library, self._library.directory)
         self._decoder: Decoder | None = None
         self.fast: FastEncoder | None = None
-        #: Why there is no native encoder; empty when there is one.
         self.reason = ""
         try:
             self.fast = prove(self._library.tokenizer, self._library.encode, self._library.joiner)
