@@ -9,10 +9,12 @@ Limits: a special token of a single character cannot be split; a special token t
 normalisation (``normalized: true``) is found only in its literal spelling.
 """
 
-import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
+
+from smg._native.stop_scan import StopAutomaton
 
 # ASCII without letters, quotes or blanks: it survives tojson, case filters and trimming.
 JOINER = "=~" + "".join(str(secrets.randbelow(10)) for _ in range(32)) + "~="
@@ -28,8 +30,7 @@ class Shield:
     def __init__(self, specials: Iterable[str], joiner: str = JOINER) -> None:
         self.joiner = joiner
         self._specials = list(specials) if joiner else []
-        splittable = sorted((text for text in self._specials if _cut(text)), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, splittable))) if splittable else None
+        self._finders = _finders([text for text in dict.fromkeys(self._specials) if _cut(text)])
 
     def over(self, more: Iterable[str]) -> "Shield":
         """A shield over ``more`` texts as well."""
@@ -48,14 +49,49 @@ class Shield:
                 return value
 
     def protect_text(self, text: str) -> str:
-        """Put joiners into ``text`` until nothing in it spells a special token."""
-        if self._pattern is None or self._pattern.search(text) is None:
-            return text
-        pieces = [text]
+        """Put joiners into ``text`` until nothing in it spells a special token.
+
+        The search holds no GIL: in a long text with many beginnings of many special tokens it takes time.
+        """
+        pieces = [text.encode("utf-8", "surrogatepass")]
         # A half may spell a shorter special itself, and cutting one spelling may leave another that overlapped it.
-        while any(self._pattern.search(piece) for piece in pieces):
-            pieces = [half for piece in pieces for half in self._pattern.sub(_join, piece).split(JOINER)]
-        return JOINER.join(pieces)
+        while len(halves := [half for piece in pieces for half in self._halves(piece)]) > len(pieces):
+            pieces = halves
+        return text if len(pieces) == 1 else JOINER.join(piece.decode("utf-8", "surrogatepass") for piece in pieces)
+
+    def _halves(self, piece: bytes) -> list[bytes]:
+        """Cut the spellings in ``piece`` of those specials that are found first."""
+        for finder in self._finders:
+            edges = [0, *finder.edges(piece), len(piece)]
+            if len(edges) > 2:
+                return [piece[start:end] for start, end in pairwise(edges)]
+        return [piece]
+
+
+class _Finder:
+    """Finds the spellings of ``specials`` and where to cut them. Raises ValueError when they are too many for one."""
+
+    def __init__(self, specials: Sequence[str]) -> None:
+        encoded = [text.encode("utf-8", "surrogatepass") for text in specials]
+        self._matcher = StopAutomaton(encoded)
+        # From the end of each spelling back to its cut, in bytes.
+        self._behind = [len(text[_cut(text) :].encode("utf-8", "surrogatepass")) for text in specials]
+
+    def edges(self, data: bytes) -> list[int]:
+        return [end - self._behind[number] for end, number in self._matcher.leftmost(data)]
+
+
+def _finders(specials: Sequence[str]) -> list[_Finder]:
+    """As few finders as ``specials`` need."""
+    if not specials:
+        return []
+    try:
+        return [_Finder(specials)]
+    except ValueError:
+        if len(specials) == 1:
+            raise
+        half = len(specials) // 2
+        return [*_finders(specials[:half]), *_finders(specials[half:])]
 
 
 def reveal(text: str) -> str:
@@ -69,8 +105,3 @@ def _cut(text: str) -> int:
     After a cut some tokenizers prepend a space mark, which can be told from the text only if no space follows.
     """
     return next((index for index in range(1, len(text)) if not text[index].isspace()), 0)
-
-
-def _join(found: re.Match[str]) -> str:
-    at = _cut(found[0])
-    return found[0][:at] + JOINER + found[0][at:]

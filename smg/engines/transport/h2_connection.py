@@ -5,6 +5,7 @@ here, two per call.
 """
 
 import asyncio
+import contextvars
 from typing import Any, Protocol
 
 import msgspec
@@ -62,7 +63,8 @@ class H2Connection:
         self._told: tuple[int, int, str] | None = None
         self._heard = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._connecting = self._loop.create_task(self._connect(address, roots))
+        # A connection is not of the request that needed it first: what goes on from here must not keep that one alive.
+        self._connecting = self._loop.create_task(self._connect(address, roots), context=contextvars.Context())
 
     def open(self, call: H2Call[Any]) -> None:
         """Start ``call`` here, as soon as the engine has a place for it."""
