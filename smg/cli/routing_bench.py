@@ -303,7 +303,7 @@ def _medians(rounds: Sequence[dict[str, dict[str, float]]], policy: str) -> dict
 
 def _ratios(rounds: Sequence[dict[str, dict[str, float]]], policy: str) -> dict[str, float]:
     """Of ``policy`` to those it is measured by; ``COMPARED`` says in what."""
-    out = {}
+    out: dict[str, float] = {}
     for name, (other, figure, worst) in COMPARED.items():
         if other in rounds[0]:
             values = [each[policy][figure] / max(each[other][figure], 1e-9) for each in rounds]
