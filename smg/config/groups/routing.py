@@ -27,7 +27,7 @@ class RoutingSettings(Group, frozen=True):
         float,
         option(
             "--cache-threshold",
-            "cache_aware: part of a prompt a worker must hold for that to count.",
+            "cache_aware: part of a prompt a worker must hold for that to count; 512 tokens always do.",
             "--cache-match-threshold",
             ge=0,
             le=1,

@@ -1,0 +1,1 @@
+"""Beside the reference gateway: only with ``SMG_REFERENCE`` naming its program."""

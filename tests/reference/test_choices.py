@@ -1,0 +1,151 @@
+"""The same requests to the reference gateway and to ours, before the same engines: who is chosen (spec routing 1).
+
+What is said to be as in the reference has to be so. Where both differ on purpose, the test says how
+(docs/routing.md has the list).
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from smg.engine_server.mock.http import HttpScript, MockHttpEngine
+from tests.gateway import running_async, settings, until_async
+
+REFERENCE = os.environ.get("SMG_REFERENCE", "")
+pytestmark = [
+    pytest.mark.reference,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(
+        not REFERENCE, reason="SMG_REFERENCE does not name the reference's program: see docs/testing.md"
+    ),
+]
+
+ENGINES = 4
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        port: int = made.getsockname()[1]
+        return port
+
+
+def answers(url: str, path: str) -> bool:
+    try:
+        return httpx.get(url + path, timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@contextlib.asynccontextmanager
+async def reference(*flags: str) -> AsyncIterator[str]:
+    """The reference gateway's URL."""
+    port = free_port()
+    command = [REFERENCE, "launch", "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port())]
+    # Its package is called like ours: it must not find this one.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    process = await asyncio.create_subprocess_exec(
+        *command, *flags, cwd="/", env=clean, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        await until_async(lambda: answers(url, "/readiness"), 60)
+        yield url
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+class Both:
+    """Two gateways before the same engines."""
+
+    def __init__(self, theirs: str, ours: str, engines: Sequence[MockHttpEngine]) -> None:
+        self.theirs = theirs
+        self.ours = ours
+        self._engines = engines
+
+    async def chosen(self, url: str, requests: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> list[int]:
+        """The engine of each request (body, headers), sent one after the other; -1: it was refused."""
+        out = []
+        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+            for body, headers in requests:
+                before = [len(engine.requests) for engine in self._engines]
+                path = "/generate" if "input_ids" in body else "/v1/chat/completions"
+                answer = await client.post(path, json=body, headers=headers)
+                grown = [at for at, e in enumerate(self._engines) if len(e.requests) > before[at]]
+                assert len(grown) == (1 if answer.status_code == 200 else 0), answer.text
+                out.append(grown[0] if grown else -1)
+        return out
+
+    async def both(self, requests: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> tuple[list[int], list[int]]:
+        return await self.chosen(self.theirs, requests), await self.chosen(self.ours, requests)
+
+
+@contextlib.asynccontextmanager
+async def place(state: Any, policy: str) -> AsyncIterator[Both]:
+    async with contextlib.AsyncExitStack() as stack:
+        made = [MockHttpEngine(HttpScript(texts=("yes",)), server="sglang") for _ in range(ENGINES)]
+        engines = [await stack.enter_async_context(engine) for engine in made]
+        common = ("--policy", policy, "--worker-urls", *(engine.url for engine in engines))
+        theirs = await stack.enter_async_context(reference(*common))
+        gateway = await stack.enter_async_context(running_async(settings(state, *common)))
+        await until_async(lambda: gateway.metric("smg_worker_health") == ENGINES, 60)
+
+        def all_ready() -> bool:
+            listed = httpx.get(f"{theirs}/workers", timeout=5).json()["workers"]
+            return sum(bool(each["is_healthy"]) for each in listed) == ENGINES
+
+        await until_async(all_ready, 60)
+        yield Both(theirs, gateway.url, engines)
+
+
+def chat(text: str = "hello", **headers: str) -> tuple[dict[str, Any], dict[str, str]]:
+    model = "mock-model"
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 2}
+    return body, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+async def test_round_robin_takes_turns_in_the_order_of_the_flags(tmp_path):
+    async with place(tmp_path, "round_robin") as at:
+        theirs, ours = await at.both([chat()] * 12)
+        for turns in (theirs, ours):
+            assert turns[:ENGINES] * 3 == turns
+            assert sorted(turns[:ENGINES]) == list(range(ENGINES))
+
+
+async def test_consistent_hashing_puts_every_key_on_the_same_engine(tmp_path):
+    async with place(tmp_path, "consistent_hashing") as at:
+        theirs, ours = await at.both([chat(x_smg_routing_key=f"user-{number}") for number in range(60)])
+        assert theirs == ours
+        assert len(set(ours)) == ENGINES
+
+
+async def test_a_target_is_an_index_and_one_that_does_not_exist_has_no_fallback(tmp_path):
+    async with place(tmp_path, "consistent_hashing") as at:
+        theirs, ours = await at.both([chat(x_smg_target_worker=str(number)) for number in (0, 1, 2, 3, 4, 2)])
+        for targets in (theirs, ours):
+            assert sorted(targets[:4]) == list(range(ENGINES))
+            assert targets[4:] == [-1, targets[2]]
+
+
+async def test_manual_keeps_a_key_where_it_was_first(tmp_path):
+    async with place(tmp_path, "manual") as at:
+        for turns in await at.both([chat(x_smg_routing_key=f"session-{number % 20}") for number in range(60)]):
+            assert turns[:20] * 3 == turns
+            assert len(set(turns)) > 1
+
+
+async def test_prefix_hash_of_ids_chooses_the_same_engine(tmp_path):
+    def ids(head: int, tail: int) -> tuple[dict[str, Any], dict[str, str]]:
+        return {"input_ids": [head] * 256 + [tail] * 9, "sampling_params": {"max_new_tokens": 2}}, {}
+
+    async with place(tmp_path, "prefix_hash") as at:
+        theirs, ours = await at.both([ids(head, tail) for head in range(30) for tail in (1, 2)])
+        assert ours[::2] == ours[1::2]
+        assert theirs == ours
