@@ -99,6 +99,9 @@ class Chain:
                 return None
             wait = msgspec.structs.replace(inner, markers=wait.markers + inner.markers)
             self._held["tools"].settle()
+        if wait.kind == "arguments" and self._input is not None:
+            # The input of a custom tool is not what its arguments' text is.
+            return None
         self._held["reasoning"].settle()
         return msgspec.structs.replace(wait, call=len(self._calls) - 1) if wait.kind == "arguments" else wait
 

@@ -10,6 +10,7 @@ import pytest
 from smg.config.settings import RoutingSettings, ServerSettings, Settings
 from smg.engine_server.mock.http import HttpFault, HttpScript, MockHttpEngine
 from smg.engine_server.mock.http.forms import Part, parts
+from smg.fleet.records import RankRecord
 from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
 from tests.api.http_world import MODEL, place
@@ -61,6 +62,16 @@ class TestAD01:
                 Part("file", "speech.wav", "audio/x-wav", SPEECH),
             ]
             await until(at.idle)
+
+    async def test_AD_01_the_header_alone_tells_the_rank(self):
+        async with place(engine()) as at:
+            region = at.world.fleet.region
+            at.world.fleet.workers["h0"].ranks.append(RankRecord(5, 45))
+            region.worker_set(45, 0, 2)
+            assert (await upload(at.url)).status_code == 200
+            (seen,) = at.engines[0].requests
+            assert seen.header("x-data-parallel-rank") == ["5"]
+            assert [part.name for part in received(seen)] == [*FIELDS, "file"]
 
     @pytest.mark.parametrize("path", PATHS)
     async def test_AD_01_streams_are_relayed(self, path):

@@ -132,7 +132,7 @@ class TestAdmin:
 
     async def test_workers(self, place):
         place.services.control = FakeControl(list={"workers": list(self.WORKERS)})
-        stats = {"regular_count": 2, "prefill_count": 0, "decode_count": 0}
+        stats = {"regular_count": 2, "prefill_count": 0, "decode_count": 0, "encode_count": 0}
         assert await get(place, "/workers") == (200, {"workers": list(self.WORKERS), "total": 2, "stats": stats})
         found = (await get(place, "/workers", model="b"))[1]
         assert (found["workers"], found["total"]) == ([self.WORKERS[1]], 1)

@@ -18,6 +18,8 @@ from tests.parsing.writers import WRITERS
 
 # Calls in Python's notation are read when their bracket closes.
 PYTHON = {"pythonic", "olmo3", "lfm2", "sarashina"}
+# The same name again makes an array of an element and the ones before it, so each waits for what follows.
+MAYBE_ARRAYS = {"minimax_m3"}
 COMMAND = 'print(a < b) & go\non, <b>with</b> "quotes" and {brackets}; ' * 3
 
 
@@ -117,7 +119,7 @@ class TestChain:
         assert told(chain, "a") == Wait("text")
 
 
-@pytest.mark.parametrize("family", sorted(WRITERS.keys() - PYTHON))
+@pytest.mark.parametrize("family", sorted(WRITERS.keys() - PYTHON - MAYBE_ARRAYS))
 def test_of_a_long_argument_nearly_everything_passes(family):
     past = Past(tools(family))
     call = WRITERS[family]([("run", {"cmd": COMMAND})])
@@ -126,8 +128,8 @@ def test_of_a_long_argument_nearly_everything_passes(family):
     assert past.passed["arguments"] > 0.8 * len(COMMAND)
 
 
-@pytest.mark.parametrize("family", sorted(PYTHON))
-def test_of_a_call_in_Pythons_notation_nothing_passes(family):
+@pytest.mark.parametrize("family", sorted(PYTHON | MAYBE_ARRAYS))
+def test_of_values_that_wait_for_what_follows_nothing_passes(family):
     past = Past(tools(family))
     past.run(list(WRITERS[family]([("run", {"cmd": "ls"})])))
     assert past.passed["arguments"] == 0

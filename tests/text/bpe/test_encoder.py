@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -96,7 +97,7 @@ tangled = st.lists(
 @pytest.mark.parametrize("tokenizer", PAIRS)
 @given(text=tangled)
 def test_texts_in_no_normal_form_are_encoded_natively(tokenizer, text):
-    text = text.replace("'\u017f", "\u017f")
+    text = re.sub("'+\u017f", "\u017f", text)
     assert alone(tokenizer).encode(text) == library(tokenizer)(text)
 
 
