@@ -10,7 +10,7 @@ from smg.core.errors import GatewayError
 from smg.engines.transport.errors import RpcError
 
 # How long the second of two failures is waited for, in seconds, before the first one is believed.
-VERDICT_SECS = 0.05
+VERDICT_SECS = 0.25
 
 
 def gone(error: GatewayError) -> bool:
