@@ -233,7 +233,9 @@ class TestOnTheWayOfARequest:
             await eventually(place.idle)
             for name in ("p1", "d1"):
                 engine = place.engines[name]
-                await eventually(lambda engine=engine: engine.aborted == [entry.id for entry in engine.requests])
+                # One that was stopped before the request reached it may only have the abort.
+                await eventually(lambda engine=engine: {entry.id for entry in engine.requests} <= set(engine.aborted))
+                assert engine.running == 0
 
     async def test_a_bad_image_is_the_clients_and_is_not_tried_again(self):
         async with pairs("tokenspeed", "p1", "d1", "e1", "e2", scripts={"e1": REFUSES, "e2": REFUSES}) as place:
