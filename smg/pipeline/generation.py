@@ -27,6 +27,7 @@ from smg.pipeline.limits import fit, must_generate
 from smg.pipeline.loading import loaded, obtained
 from smg.pipeline.media import WithMedia
 from smg.pipeline.plan import Plan
+from smg.pipeline.portions import portion
 from smg.pipeline.prompt import PromptReport
 from smg.pipeline.reading import formats, own_ids, read
 from smg.pipeline.resume import left, may_follow, may_resume, rest, rest_query
@@ -273,9 +274,15 @@ class Generation:
         return events
 
     async def _pull(self, running: Running) -> list[TokenBatch]:
-        if running.first:
-            batches, running.first = running.first, []
-            return batches
+        if not running.first:
+            running.first = await self._next(running)
+        elif self._pulls:
+            # Between two portions of one read it is the turn of others.
+            await asyncio.sleep(0)
+        batches, running.first = portion(running.first)
+        return batches
+
+    async def _next(self, running: Running) -> list[TokenBatch]:
         self._pulls += 1
         try:
             return await self._interrupt.run(running.source.next())
