@@ -14,6 +14,7 @@ from smg.core.request import Constraint, Limits, Logprobs, Sampling
 from smg.engines.zmq.address import parse
 from smg.engines.zmq.driver import ZmqDriver
 from smg.engines.zmq.tokenspeed import TokenSpeedWire
+from tests.engines.zmq.rebound import rebound
 from tests.engines.zmq.scheduler import IDS, PARAMS, RID, STOP_IDS, MockScheduler
 from tests.engines.zmq.test_zmq import LABELS, drain, free_url, ids, until
 
@@ -193,7 +194,7 @@ class TestEnds:
 
     async def test_a_control_process_that_starts_later_goes_on(self, at):
         await at.control.close()
-        again = ZmqDriver(at.control.url, 0, 3, LABELS)
+        again = await rebound(lambda: ZmqDriver(at.control.url, 0, 3, LABELS))
 
         async def connected() -> bool:
             with contextlib.suppress(GatewayError):

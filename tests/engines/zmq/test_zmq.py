@@ -17,6 +17,7 @@ from smg.engines.zmq.address import clear, parse, prepare
 from smg.engines.zmq.driver import ZmqDriver
 from smg.engines.zmq.wire import VllmWire
 from tests.engines.zmq.core import ID, PARAMS, MockCore
+from tests.engines.zmq.rebound import rebound
 
 LABELS = {"model_path": "/models/org/m", "max_model_len": "128"}
 
@@ -105,13 +106,7 @@ class TestHandshake:
 
     async def test_a_control_process_that_starts_later_goes_on(self, at):
         await at.control.close()
-        again = None
-        async with asyncio.timeout(5):
-            while again is None:
-                # The closed socket lets go of its port in a thread of the library.
-                with contextlib.suppress(ValueError):
-                    again = ZmqDriver(at.control.url, 0, 2, LABELS)
-                await asyncio.sleep(0.01)
+        again = await rebound(lambda: ZmqDriver(at.control.url, 0, 2, LABELS))
         assert (await again.info()).context_length == 128
 
         async def connected() -> bool:
