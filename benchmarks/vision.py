@@ -1,11 +1,12 @@
-"""Images per second of Qwen2-VL preprocessing, RGB in and patches out, beside the Hugging Face processors.
+"""Images per second of Qwen2-VL preprocessing, JPEG in and patches out, beside the Hugging Face processors.
 
-``python -m benchmarks.vision [--json]``. Each of ``threads`` threads preprocesses images one after the other, as
-request workers do; every contestant uses one thread per image, so that the numbers compare, and gets its input as it
-likes it (we an array, the others a PIL image). A contestant that can't be imported (transformers, torch) is left out.
+``python -m benchmarks.vision [--json]``. Each of ``threads`` threads decodes and preprocesses images one after the
+other, as request workers do; every contestant uses one thread per image, so that the numbers compare. The others' JPEG
+is decoded by Pillow, as their users do. A contestant that can't be imported (transformers, torch) is left out.
 ``max_abs_err`` is the largest difference between our tensor and the slow processor's.
 """
 
+import io
 import json as json_module
 import os
 import statistics
@@ -22,6 +23,7 @@ from PIL import Image
 
 from smg.vision import jit
 from smg.vision.config import parse_config
+from smg.vision.decode import decode_image
 from smg.vision.families.base import encode
 from smg.vision.families.qwen_vl import Qwen2VL
 
@@ -30,7 +32,7 @@ THREADS = (1, 2)
 SECONDS = 1.0
 REPEATS = 3
 
-Contestant = Callable[[Any], Any]
+Contestant = Callable[[bytes], Any]
 
 
 def _ours() -> Contestant:
@@ -38,7 +40,7 @@ def _ours() -> Contestant:
     if not jit.warm(state):
         print("Numba is missing: this measures the plain path", file=sys.stderr)
     family = Qwen2VL(parse_config({}), "pillow")
-    return lambda image: encode(family, [image]).tensor
+    return lambda data: encode(family, [decode_image(data).pixels]).tensor
 
 
 def _theirs(name: str) -> Contestant | None:
@@ -54,17 +56,33 @@ def _theirs(name: str) -> Contestant | None:
     except (ImportError, AttributeError):
         return None
     kind = "np" if name.endswith("Pil") else "pt"
-    return lambda image: processor(images=[image], return_tensors=kind)["pixel_values"]
+
+    def process(data: bytes) -> Any:
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        return processor(images=[image], return_tensors=kind)["pixel_values"]
+
+    return process
 
 
-def _rate(contestant: Contestant, image: Any, threads: int) -> float:
+def _photograph(height: int, width: int) -> bytes:
+    """JPEG of what compresses like a photograph: soft shapes with a little noise, some 2 bits a pixel."""
+    random = np.random.default_rng(0)
+    coarse = Image.fromarray(random.integers(0, 256, (height // 16, width // 16, 3), np.uint8))
+    soft = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC)).astype(np.int16)
+    image = np.clip(soft + random.integers(-6, 7, soft.shape), 0, 255).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+
+def _rate(contestant: Contestant, data: bytes, threads: int) -> float:
     """Images per second over ``threads`` threads, the median of ``REPEATS`` windows of ``SECONDS``."""
-    contestant(image)
+    contestant(data)
 
     def work(until: float) -> int:
         done = 0
         while time.perf_counter() < until:
-            contestant(image)
+            contestant(data)
             done += 1
         return done
 
@@ -80,19 +98,17 @@ def _rate(contestant: Contestant, image: Any, threads: int) -> float:
 def run(json: bool) -> dict[str, Any]:
     """Measure, print a table or (``json``) one JSON object, and return it: ``{"cases": [{size, threads, …}]}``."""
     ours, fast, slow = _ours(), _theirs("Qwen2VLImageProcessor"), _theirs("Qwen2VLImageProcessorPil")
-    random = np.random.default_rng(0)
     cases: list[dict[str, Any]] = []
     for height, width in SIZES:
-        image = random.integers(0, 256, (height, width, 3), np.uint8)
-        picture = Image.fromarray(image)
-        error = None if slow is None else float(np.abs(ours(image) - slow(picture)).max())
+        data = _photograph(height, width)
+        error = None if slow is None else float(np.abs(ours(data) - slow(data)).max())
         for threads in THREADS:
             case = {
                 "size": f"{width}x{height}",
                 "threads": threads,
-                "ours_img_s": _rate(ours, image, threads),
-                "hf_fast_img_s": None if fast is None else _rate(fast, picture, threads),
-                "hf_slow_img_s": None if slow is None else _rate(slow, picture, threads),
+                "ours_img_s": _rate(ours, data, threads),
+                "hf_fast_img_s": None if fast is None else _rate(fast, data, threads),
+                "hf_slow_img_s": None if slow is None else _rate(slow, data, threads),
                 "max_abs_err": error,
             }
             cases.append(case)

@@ -55,8 +55,12 @@ def test_a_prefix_is_where_the_engine_says_and_gone_when_it_says_so(tmp_path):
         assert (again["worker"], again["reason"]) == (holder, "prefix")
         assert total * 0.6 < matched < total
         # Another conversation on both engines: what was sent before is no longer there, whatever the gateway remembers.
-        for word in ("river", "mountain"):
-            ask(gateway, f"Speak only of the {word}, please. " * 12, "Go on.")
+        used = set()
+        for word in ("river", "mountain", "desert", "forest", "island", "glacier"):
+            used.add(ask(gateway, f"Speak only of the {word}, please. " * 12, "Go on.")["worker"])
+            if len(used) == 2:
+                break
+        assert len(used) == 2
         held = gateway.metric("smg_kv_event_blocks")
         wait_for(lambda: gateway.metric("smg_kv_event_state") == 4, 10, "both feeds live")
         assert held > 0
