@@ -143,11 +143,15 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=8, help="connections they come over (default 8)")
     parser.add_argument("--tokens", type=int, default=32, help="tokens of an answer (default 32)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds (default 5); Valgrind gets one")
-    parser.add_argument("--log-level", default="warn", help="of the gateway; info writes an access record (default warn)")
+    parser.add_argument(
+        "--log-level", default="warn", help="of the gateway; info writes an access record (default warn)"
+    )
     parser.add_argument("--model-path", help="folder of a tokenizer; default: the mock engine's")
     parser.add_argument("--tree", help="run the gateway of this checkout; default: the current folder's")
     parser.add_argument("--instructions", action="store_true", help="count instructions instead of time")
-    parser.add_argument("--keep", default="/tmp/request.callgrind", metavar="FILE", help="beginning of Valgrind's files")
+    parser.add_argument(
+        "--keep", default="/tmp/request.callgrind", metavar="FILE", help="beginning of Valgrind's files"
+    )
     options = parser.parse_args()
     bundle = ("--bundle", options.model_path) if options.model_path else ()
     with (

@@ -14,7 +14,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
 from smg.engines.base import Decoder
-from smg.engines.transport.base import Call, Item, RowCall, TokenCall
+from smg.engines.transport.base import Call, Item, TokenCall, feeds_rows
 
 log = logging.getLogger("smg.engines")
 
@@ -96,7 +96,7 @@ class GrpcSource:
     def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
         """See ``core.backends.RowSource``."""
         # A call that reads tokens is only made where all that chunks have is ids.
-        return not self._over and isinstance(self._call, RowCall) and self._call.feed_rows(table, rows)
+        return not self._over and feeds_rows(self._call) and self._call.feed_rows(table, rows)
 
     async def cancel(self, reason: str) -> None:
         self._stop(reason)

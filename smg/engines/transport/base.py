@@ -4,7 +4,7 @@ A transport may also read the hot messages of a token stream itself (``TokenTran
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 from smg.core.stream import StreamTable
 
@@ -58,7 +58,6 @@ class TokenCall(Protocol):
     def cancel(self) -> None: ...
 
 
-@runtime_checkable
 class RowCall(TokenCall, Protocol):
     """A ``TokenCall`` that can feed rows of a table itself."""
 
@@ -68,6 +67,11 @@ class RowCall(TokenCall, Protocol):
         What is fed is not returned: ``read`` tells of it by Tokens without ids, and only when Python is needed.
         """
         ...
+
+
+def feeds_rows(call: Call | TokenCall) -> TypeGuard[RowCall]:
+    """Whether ``call`` is a RowCall."""
+    return hasattr(call, "feed_rows")
 
 
 class Transport(Protocol):
