@@ -48,7 +48,11 @@ def read(
     request: GenerationRequest,
     prepared: Prepared,
 ) -> Reading:
-    """Decide for ``request``, whose prompt is ``prepared`` and whose model has ``parsers``. Raises GatewayError (400), as ``constraints.plan``."""
+    """Decide for ``request``, whose prompt is ``prepared`` and whose model has ``parsers``.
+
+    Raises:
+        GatewayError: 400, as ``constraints.plan``.
+    """
     token_id = text.tokenizer.token_id
 
     def failed(kind: str) -> None:

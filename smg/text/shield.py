@@ -16,9 +16,9 @@ from typing import Any
 
 from smg._native.stop_scan import StopAutomaton
 
-# ASCII without letters, quotes or blanks: it survives tojson, case filters and trimming.
 # Words of so many characters at most are remembered if they spell nothing, and so many of them: keys and roles.
 _WORD, _WORDS = 16, 256
+# ASCII without letters, quotes or blanks: it survives tojson, case filters and trimming.
 JOINER = "=~" + "".join(str(secrets.randbelow(10)) for _ in range(32)) + "~="
 
 
