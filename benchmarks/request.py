@@ -1,12 +1,14 @@
 """What a short buffered request costs a worker: chat over 8 keep-alive connections, one request at a time on each.
 
-    python benchmarks/request.py                        CPU time of the worker process
-    python benchmarks/request.py --instructions         instructions, counted by Valgrind: the same on a busy machine
-    python benchmarks/request.py --model-path DIR       with a tokenizer of your own instead of the mock engine's
+    python benchmarks/request.py                                CPU time of the worker process
+    python benchmarks/request.py --instructions --requests 200  instructions, which a busy machine hardly changes
+    python benchmarks/request.py --model-path DIR               with another tokenizer than the mock engine's
+    python benchmarks/request.py --tree DIR                     the gateway of another checkout, to compare with
 
-Engine, gateway and client are processes of their own. ``--instructions`` needs valgrind and takes about a minute; it
-leaves what it counted, by function of the interpreter and of native code, in ``--keep FILE`` for callgrind_annotate.
-Python functions have no line of their own there: a sampling profiler shows them.
+Engine, gateway and client are processes of their own. ``--instructions`` needs valgrind and gcc and takes half a
+minute; what was counted by function of the interpreter and of native code stays in files that begin with ``--keep``,
+for callgrind_annotate. Python functions have no line of their own there: a profiler of Python shows them. What still
+varies, by a few percent, is how many reads an answer arrives in.
 """
 
 import argparse
@@ -30,8 +32,8 @@ import httpx
 from tests.engines_for_tests import mock_process
 from tests.gateway import children, process_role
 
-# Runs under Valgrind: SIGRTMIN begins to count, the signal after it writes down what was counted since. Valgrind knows no pidfd, by
-# which the supervisor watches its children; here none is to be watched.
+# Runs under Valgrind: SIGRTMIN begins to count, the signal after it writes down what was counted since. Valgrind knows
+# no pidfd, by which the supervisor watches its children; here none is to be watched.
 COUNTED = """
 import ctypes, os, runpy, signal, sys
 counter = ctypes.CDLL(sys.argv.pop(1))
