@@ -7,6 +7,7 @@ import msgspec
 from sanic import Request
 from sanic.response import HTTPResponse
 
+from smg.api.answer import Answer
 from smg.api.dialect import Dialect, Handler, Meta
 from smg.api.errors import JSON
 from smg.api.forward import forward, route
@@ -128,4 +129,4 @@ async def _buffered(
     if ctx.debug is not None and body.startswith(b"{"):
         await generation.aclose()
         body = body[:-1] + b',"smg_debug":' + await shown(ctx) + b"}"
-    return HTTPResponse(body, headers={**worker_header(services, ctx), **dialect.headers(ctx)}, content_type=JSON)
+    return Answer(body, headers={**worker_header(services, ctx), **dialect.headers(ctx)}, content_type=JSON)

@@ -6,7 +6,7 @@
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -74,7 +74,6 @@ class EngineRequest(msgspec.Struct):
     media: MediaInputs | None = None
 
 
-@runtime_checkable
 class Source(Protocol):
     """A running generation on an engine, as batches of TokenBatch.
 
@@ -100,7 +99,6 @@ class Source(Protocol):
         ...
 
 
-@runtime_checkable
 class RowSource(Source, Protocol):
     """A Source that may feed rows by itself, without Python per token (DESIGN 6, the pump)."""
 
@@ -111,6 +109,12 @@ class RowSource(Source, Protocol):
         rows' sink to send; its batches have no ids that were fed.
         """
         ...
+
+
+def feeds_rows(source: Source) -> TypeGuard[RowSource]:
+    """Whether ``source`` is a RowSource."""
+    # isinstance with a protocol compares all its members by name, each time anew.
+    return hasattr(source, "feed_rows")
 
 
 class TokensBackend(Protocol):

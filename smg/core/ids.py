@@ -6,17 +6,19 @@ import time
 import uuid
 
 _ACCEPTED = re.compile(r"[\x21-\x7e]{1,128}")
-_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# Each byte below a multiple of 62 stands for a digit; the others would favour some digits, and are dropped.
+_FAIR = 256 // len(_ALPHABET) * len(_ALPHABET)
+_DIGITS = bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in range(256))
+_UNFAIR = bytes(range(_FAIR, 256))
 
 
 def random_id(length: int = 24) -> str:
     """Return ``length`` random alphanumerics (about 5.95 bits each) from the system's generator."""
-    number = int.from_bytes(os.urandom(length), "little")
-    out = []
-    for _ in range(length):
-        number, digit = divmod(number, 62)
-        out.append(_ALPHABET[digit])
-    return "".join(out)
+    out = b""
+    while len(out) < length:
+        out += os.urandom(length + 8).translate(_DIGITS, _UNFAIR)
+    return out[:length].decode()
 
 
 def request_id(prefix: str = "req-") -> str:
@@ -48,7 +50,7 @@ def dispatch_id(request: str, attempt: int) -> str:
 
     SGLang's scheduler aborts by prefix, so no id may be the prefix of another: the random tail has a fixed length.
     """
-    return f"{request}-{attempt}-{uuid7().hex[-16:]}"
+    return f"{request}-{attempt}-{os.urandom(8).hex()}"
 
 
 def span_id() -> str:

@@ -14,7 +14,10 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
 from smg.engines.base import Decoder
-from smg.engines.transport.base import Call, Item, RowCall, TokenCall
+from smg.engines.transport.base import Call, Item, TokenCall, feeds_rows
+
+# How long the trailers of a generation that is over may take, in seconds.
+TRAILERS_SECS = 1.0
 
 log = logging.getLogger("smg.engines")
 
@@ -41,10 +44,6 @@ class Owner(Protocol):
 
     def forget(self, source: "GrpcSource") -> None:
         """The source is over."""
-        ...
-
-    def background(self, call: Call | TokenCall) -> None:
-        """Read the call to its end, bounded, without anybody waiting."""
         ...
 
 
@@ -96,7 +95,7 @@ class GrpcSource:
     def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
         """See ``core.backends.RowSource``."""
         # A call that reads tokens is only made where all that chunks have is ids.
-        return not self._over and isinstance(self._call, RowCall) and self._call.feed_rows(table, rows)
+        return not self._over and feeds_rows(self._call) and self._call.feed_rows(table, rows)
 
     async def cancel(self, reason: str) -> None:
         self._stop(reason)
@@ -125,7 +124,7 @@ class GrpcSource:
                 if batch.finish is not None:
                     self._open.discard(batch.index)
         if not self._open:
-            self._owner.background(self._call)
+            self._call.leave(TRAILERS_SECS)
             self._end()
         return batches
 

@@ -84,6 +84,8 @@ class Chain:
             self._logprobs += output.logprobs
         if not output.text:
             return []
+        if self.plain:
+            return [TextDelta(self.choice, output.text, *self._take())]
         return self._events(self._parse(output.text))
 
     def wait(self) -> Wait | None:
@@ -210,6 +212,8 @@ class Chain:
 
     def _take(self) -> tuple[tuple[TokenLogprobs, ...] | None, tuple[int, ...] | None]:
         """What has come since the last event."""
+        if not self._logprobs and not self._ids:
+            return None, None
         logprobs, tokens = tuple(self._logprobs) or None, tuple(self._ids) or None
         self._logprobs.clear()
         self._ids.clear()

@@ -69,6 +69,8 @@ class Accumulator:
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:
             match event:
+                case TextDelta(logprobs=None, ids=None):
+                    self._text[event.choice].append(event.text)
                 case Usage():
                     self.answer.usage = event
                 case Failure():

@@ -93,7 +93,7 @@ class Choice:
     @property
     def reasoning_tokens(self) -> int:
         """Ids of reasoning: as the engine counts them, or as its markers tell where it does not."""
-        return max(self._told, 0 if self._thought is None else self._thought.count)
+        return self._told if self._thought is None else max(self._told, self._thought.count)
 
     @property
     def row(self) -> int | None:
@@ -166,10 +166,8 @@ class Choice:
         Raises:
             GatewayError: ``worker_stream_failed`` when the engine gave the choice up.
         """
-        reasoning, accepted, draft = self._earlier
-        self._told = max(self._told, reasoning + batch.reasoning_tokens)
-        self.spec_accepted_tokens = max(self.spec_accepted_tokens, accepted + batch.spec_accepted_tokens)
-        self.spec_draft_tokens = max(self.spec_draft_tokens, draft + batch.spec_draft_tokens)
+        if batch.reasoning_tokens or batch.spec_draft_tokens or batch.spec_accepted_tokens:
+            self._learn(batch)
         if self.over:
             self.overrun = self.overrun or (bool(batch.ids) and batch.finish is None)
         elif (batch.ids or batch.logprobs) and not self._silent:
@@ -179,6 +177,13 @@ class Choice:
         if batch.finish is not None:
             self.end(batch.finish, batch.matched_stop)
         return self._take()
+
+    def _learn(self, batch: TokenBatch) -> None:
+        """Note the engine's own counts, which only grow."""
+        reasoning, accepted, draft = self._earlier
+        self._told = max(self._told, reasoning + batch.reasoning_tokens)
+        self.spec_accepted_tokens = max(self.spec_accepted_tokens, accepted + batch.spec_accepted_tokens)
+        self.spec_draft_tokens = max(self.spec_draft_tokens, draft + batch.spec_draft_tokens)
 
     def end(self, reason: str, matched: int | str | None = None) -> None:
         """The engine has ended the choice. A stop that the row found comes first, also one in its last held text."""

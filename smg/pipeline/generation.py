@@ -8,39 +8,30 @@ iterates, so a slow client pauses its own stream only.
 import asyncio
 from collections.abc import Awaitable
 
-from msgspec.structs import replace
-
-from smg.core.backends import RowSource
+from smg.core.backends import feeds_rows
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Failure, Usage
 from smg.core.request import GenerationRequest
-from smg.core.stream import Decoder, Marker, RowSpec, Sink
+from smg.core.stream import Decoder, Sink
 from smg.fleet.breaker import Outcome
 from smg.fleet.records import WILDCARD
 from smg.pipeline.choice import Choice, Templates
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.limits import fit, must_generate
-from smg.pipeline.loading import loaded, obtained
-from smg.pipeline.media import WithMedia
+from smg.pipeline.opening import open_choices
 from smg.pipeline.plan import Plan
 from smg.pipeline.portions import portion
+from smg.pipeline.preparing import make_plan
 from smg.pipeline.prompt import PromptReport
-from smg.pipeline.reading import formats, own_ids, read
 from smg.pipeline.resume import left, may_follow, may_resume, rest, rest_query
-from smg.pipeline.scored import Rows, TextRows, TokenRows
 from smg.pipeline.services import Services
 from smg.pipeline.silence import Watch as Silence
-from smg.pipeline.stops import share_out
 from smg.pipeline.watch import Watch, watch
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
-from smg.routing.models import resolve
-from smg.text.infill import infill
-from smg.text.prepare import prepare
 
 
 class Generation:
@@ -51,7 +42,6 @@ class Generation:
     """
 
     def __init__(self, services: Services, ctx: RequestContext, request: GenerationRequest, first: int = 0) -> None:
-        self.usage = Usage()
         self._services = services
         self._ctx = ctx
         self._request = request
@@ -96,6 +86,18 @@ class Generation:
         return self._done
 
     @property
+    def usage(self) -> Usage:
+        """The counts so far."""
+        tokens = reasoning = accepted = draft = 0
+        for choice in self._choices:
+            tokens += choice.tokens
+            reasoning += choice.reasoning_tokens
+            accepted += choice.spec_accepted_tokens
+            draft += choice.spec_draft_tokens
+        prompt = 0 if self._plan is None else len(self._plan.prepared.ids)
+        return Usage(prompt, tokens, self._cached, reasoning, accepted, draft, self._weights)
+
+    @property
     def decoder(self) -> Decoder:
         """Id to bytes table of the model, known after ``prepare``."""
         return self._known.decoder
@@ -106,9 +108,7 @@ class Generation:
         Raises:
             GatewayError: whatever is wrong; nothing has been sent and everything is given back.
         """
-        await self.prepare()
-        await self._guard(self._admit())
-        await self.dispatch()
+        await self._guard(self._start())
 
     async def prepare(self) -> None:
         """Find the model and turn the prompt into ids. Raises GatewayError, as ``start`` does."""
@@ -132,34 +132,13 @@ class Generation:
 
     async def _prepare(self) -> None:
         self._arm()
-        request = self._request
-        model = resolve(self._services.view.snapshot(), request.model)
-        self._facts.model(model.id)
-        self._services.admission.check()
-        must_generate(model)
-        model = await self._interrupt.run(obtained(self._services.view, self._services.texts, model))
-        text = await self._interrupt.run(loaded(self._services.texts, model))
-        decoder = text.decoder
-        request = own_ids(formats(self._services, model, text), request)
-        if request.suffix is not None and request.prompt_text is not None:
-            request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
-        media: WithMedia | None = None
-        if next(request.media(), None) is None:
-            prepared = await self._interrupt.run(prepare(text, request))
-        else:
-            fleet = self._services.view.snapshot()
-            media = await self._interrupt.run(self._services.media.prepare(fleet, model, text, request))
-            prepared = media.prepared
-        limits = fit(model, request.limits, len(prepared.ids))
-        stops = share_out(request.stop, model.eos_ids, text.tokenizer)
-        reading = read(self._services, model, text, request, prepared)
-        if reading.output.ignored:
-            self._facts.ignored(reading.output.ignored)
-        self._plan = Plan(model, text, decoder, prepared, limits, stops, reading, media)
-        self.usage = Usage(prompt_tokens=len(prepared.ids))
+        self._plan = await make_plan(self._services, self._interrupt, self._facts, self._request)
 
-    async def _admit(self) -> None:
-        self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))
+    async def _start(self) -> None:
+        await self._prepare()
+        admission = self._services.admission
+        self._admitted = admission.at_once(self._ctx) or await self._interrupt.run(admission.acquire(self._ctx))
+        await self._dispatch()
 
     async def _dispatch(self) -> None:
         request, plan = self._request, self._known
@@ -170,51 +149,15 @@ class Generation:
         # Megabytes for each image, which nobody needs while the answer is generated.
         plan.media = None
         self._facts.first_token()
-        self._open(plan)
+        self._watch = watch(self._services, self._ctx, plan.reading, self._facts)
+        self._choices = open_choices(
+            self._services.table, plan, request, self._first, keep_text=self._watch is not None
+        )
         self._silence = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
         if not request.stream:
             self._let_feed()
         # Some dialects begin an answer with the prompt's counts.
         self._cached = max((batch.cached_tokens for batch in self._running.first), default=0)
-        self._count()
-
-    def _open(self, plan: Plan) -> None:
-        """Open the rows and parsers of all choices."""
-        request, prepared = self._request, plan.prepared
-        self._watch = watch(self._services, self._ctx, plan.reading, self._facts)
-        watched = self._watch is not None
-        silent = request.limits.max_tokens == 0
-        for index in range(self._first, self._first + request.n):
-            chain = plan.reading.chain(request, index)
-            spec = RowSpec(
-                choice=index,
-                skip_special_tokens=request.skip_special_tokens,
-                end_ids=plan.stops.end_ids,
-                eos_ids=plan.stops.eos,
-                stop_strings=request.stop.strings,
-                stop_visible=request.stop.visible,
-                markers=tuple(Marker(marker, plan.text.tokenizer.token_id(marker)) for marker in chain.markers),
-                continues=prepared.continues,
-            )
-            rows = self._rows(spec)
-            thought = None if chain.plain else plan.reading.counter(plan.text.tokenizer.token_id)
-            choice = Choice(
-                self._services.table,
-                spec,
-                self.decoder,
-                chain,
-                plan.stops,
-                rows,
-                thought,
-                silent=silent,
-                keep_text=watched,
-            )
-            self._choices.append(choice)
-
-    def _rows(self, spec: RowSpec) -> Rows | None:
-        if self._request.logprobs is None:
-            return None
-        return TokenRows() if self._request.return_ids else TextRows(spec, self.decoder)
 
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """Let all text go straight to ``sink``, if no choice needs Python per delta; call it before iterating.
@@ -251,7 +194,7 @@ class Generation:
         assert self._running is not None
         self._fed = True
         rows = [choice.row for choice in self._choices if choice.row is not None]
-        if len(rows) == len(self._choices) and isinstance(self._running.source, RowSource):
+        if len(rows) == len(self._choices) and feeds_rows(self._running.source):
             self._running.source.feed_rows(self._services.table, rows)
 
     def __aiter__(self) -> "Generation":
@@ -362,9 +305,9 @@ class Generation:
                 self._report(choice, finished, last=True)
                 if self._watch is not None:
                     self._watch.finished(choice, finished[-1])
-        self._count()
         self._done = self._complete()
-        if self._done or not self._direct:
+        # Only streams tell of counts in between.
+        if self._done or (self._request.stream and not self._direct):
             self._events.append(self.usage)
 
     def _feed_choice(self, choice: Choice, batch: TokenBatch) -> None:
@@ -392,24 +335,12 @@ class Generation:
         self._outcome = "cancelled" if self._ctx.cancel else outcome_of(error)
         for choice in self._choices:
             self._report(choice, choice.finish() if choice.over else choice.broken(), last=True)
-        self._count()
         if all(choice.over for choice in self._choices):
             # The client has everything; only the engine's own end was missing.
             self._events.append(self.usage)
             return
         self._facts.failed(error.code)
         self._events.append(Failure(error.code, error.message, error.status, error.retry_after, error.param))
-
-    def _count(self) -> None:
-        self.usage = Usage(
-            prompt_tokens=self.usage.prompt_tokens,
-            completion_tokens=sum(choice.tokens for choice in self._choices),
-            cached_tokens=self._cached,
-            reasoning_tokens=sum(choice.reasoning_tokens for choice in self._choices),
-            spec_accepted_tokens=sum(choice.spec_accepted_tokens for choice in self._choices),
-            spec_draft_tokens=sum(choice.spec_draft_tokens for choice in self._choices),
-            weight_version=self._weights,
-        )
 
     async def aclose(self, reason: str = "stop") -> None:
         """Give everything back; tell the engine to stop unless it has ended by itself. Idempotent, never raises.
@@ -431,7 +362,6 @@ class Generation:
             self._admitted.release()
         if self._running is None:
             return
-        self._count()
         self._facts.closed(self.usage)
         if self._watch is not None:
             plan = self._known

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from smg.core.backends import RowSource, Source
+from smg.core.backends import Source, feeds_rows
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -83,7 +83,7 @@ class PairSource:
 
     def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
         """See ``core.backends.RowSource``."""
-        return isinstance(self._decode, RowSource) and self._decode.feed_rows(table, rows)
+        return feeds_rows(self._decode) and self._decode.feed_rows(table, rows)
 
     async def cancel(self, reason: str) -> None:
         """Stop both engines. Idempotent, never raises."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from smg.core.backends import Bootstrap, EngineRequest, RowSource, Source
+from smg.core.backends import Bootstrap, EngineRequest, Source, feeds_rows
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -36,7 +36,7 @@ class _HandedOver:
         return batches
 
     def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
-        return isinstance(self._decode, RowSource) and self._decode.feed_rows(table, rows)
+        return feeds_rows(self._decode) and self._decode.feed_rows(table, rows)
 
     async def cancel(self, reason: str) -> None:
         """Stop the decode engine; the other one hears of it where it may still wait to be asked."""

@@ -9,7 +9,7 @@ from smg.fleet.records import ModelRecord
 from smg.parsing.base import Start
 from smg.parsing.call_ids import recalled
 from smg.parsing.chain import Chain
-from smg.parsing.choose import Parsers, choose
+from smg.parsing.choose import Parsers
 from smg.parsing.reasoning.counting import Counter, TokenId, counter
 from smg.pipeline.services import Services
 from smg.text.prepare import Prepared
@@ -32,12 +32,6 @@ class Reading(msgspec.Struct, frozen=True):
         return counter(self.parsers.reasoning, self.start, token_id)
 
 
-def formats(services: Services, model: ModelRecord, text: TextModel) -> Parsers:
-    """The reasoning and the tool format of ``model``."""
-    settings = services.settings.of_model(model.id, *model.aliases)
-    return choose(settings, model.id, text.source.default, text.tokenizer.token_id)
-
-
 def own_ids(parsers: Parsers, request: GenerationRequest) -> GenerationRequest:
     """``request`` with earlier calls under ids that the model can read back, whatever the client made of them."""
     recall = parsers.tools.recall
@@ -47,11 +41,19 @@ def own_ids(parsers: Parsers, request: GenerationRequest) -> GenerationRequest:
 
 
 def read(
-    services: Services, model: ModelRecord, text: TextModel, request: GenerationRequest, prepared: Prepared
+    services: Services,
+    model: ModelRecord,
+    text: TextModel,
+    parsers: Parsers,
+    request: GenerationRequest,
+    prepared: Prepared,
 ) -> Reading:
-    """Decide for ``request``, whose prompt is ``prepared``. Raises GatewayError (400), as ``constraints.plan``."""
+    """Decide for ``request``, whose prompt is ``prepared`` and whose model has ``parsers``.
+
+    Raises:
+        GatewayError: 400, as ``constraints.plan``.
+    """
     token_id = text.tokenizer.token_id
-    parsers = formats(services, model, text)
 
     def failed(kind: str) -> None:
         format_ = parsers.tools if kind == "tools" else parsers.reasoning

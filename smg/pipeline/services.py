@@ -18,6 +18,7 @@ from smg.fleet.records import FleetSnapshot
 from smg.fleet.view import FleetView
 from smg.parsing.choose import check_names
 from smg.pipeline.debug import DebugWindow
+from smg.pipeline.formats import Formats
 from smg.pipeline.media import Media, check_settings
 from smg.pipeline.silence import Silences
 from smg.routing.admission import Admission
@@ -63,10 +64,12 @@ class Services:
     debug: DebugWindow | None = None
     abilities: KnownAbilities = field(default_factory=KnownAbilities)
     budget: RetryBudget = field(default_factory=RetryBudget)
+    formats: Formats = field(init=False)
     silences: Silences = field(init=False)
     media: Media = field(init=False)
 
     def __post_init__(self) -> None:
+        self.formats = Formats(self.settings)
         self.silences = Silences(self.view, self.settings.routing.idle_timeout_secs)
         self.media = Media(self.settings, self.metrics)
 

@@ -61,7 +61,7 @@ class Trying:
         router, attempts = self._services.router, self._attempts
         while True:
             try:
-                lease = router.select(replace(query, tried=attempts.tried))
+                lease = router.select(replace(query, tried=attempts.tried) if attempts.tried else query)
             except GatewayError as error:
                 wait = attempts.refused(error, lambda: router.patience(query))
             else:

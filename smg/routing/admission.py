@@ -150,11 +150,17 @@ class Admission:
             GatewayError: 429 with Retry-After: ``rate_limit_exceeded`` where nobody waits, ``queue_full``; 503:
                 ``queue_timeout``.
         """
-        if self._line.occupied() or not self._turns.take():
+        lease = self.at_once(ctx)
+        if lease is None:
             if not self._waits:
                 raise self._refused(self._over_limit())
             await self._wait()
-        return AdmissionLease(self, ctx)
+            lease = AdmissionLease(self, ctx)
+        return lease
+
+    def at_once(self, ctx: RequestContext) -> "AdmissionLease | None":
+        """Admit the request of ``ctx`` if it need not wait; None if it has to, or is refused."""
+        return None if self._line.occupied() or not self._turns.take() else AdmissionLease(self, ctx)
 
     def leave(self) -> None:
         """A lease is given back."""

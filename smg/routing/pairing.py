@@ -67,6 +67,8 @@ class Pools:
 
     def look_prefill(self, query: Query) -> bool:
         """See which prefill workers are ready and have ready partners."""
+        if not self._groups:
+            return False
         query = for_leg(query, "prefill")
         alone: list[str] = []
         for facts, ids in self._groups.items():

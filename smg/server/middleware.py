@@ -17,7 +17,7 @@ from smg.core.errors import GatewayError
 from smg.server.accounting import count, method_label, outcome, path_label, peer, record
 from smg.server.active import ActiveRequests
 from smg.server.identity import context_of
-from smg.server.protocol import resume_reading
+from smg.server.protocol import GatewayRequest, resume_reading
 from smg.telemetry.logs import current_request
 from smg.telemetry.metrics import Metrics
 
@@ -83,9 +83,13 @@ async def read_body(nxt: Next, request: Request) -> HTTPResponse | None:
     """Have the whole body before the handler starts."""
     if request.stream is not None and request.stream.request_body:
         ctx: RequestContext = request.ctx.smg
+        assert isinstance(request, GatewayRequest)
         try:
-            async with asyncio.timeout(ctx.remaining()):
-                await request.receive_body()  # type: ignore[no-untyped-call]
+            if request.arrived:
+                await request.receive_body()
+            else:
+                async with asyncio.timeout(ctx.remaining()):
+                    await request.receive_body()
         except TimeoutError:
             raise GatewayError("request_timeout", "The body did not arrive in time.") from None
     resume_reading(request)

@@ -35,6 +35,27 @@ class GatewayHttp(Http):
 class GatewayRequest(Request):
     """A request whose answer always carries its id, whoever makes it: handler, stream or error page."""
 
+    @property
+    def arrived(self) -> bool:
+        """Whether the whole body is here already, so that ``receive_body`` need not wait."""
+        # Sanic's own annotations know one way only that a body may come.
+        http: Any = self.stream
+        if http is None or http.expecting_continue or http.request_body == "chunked":
+            return False
+        return bool(http.request_bytes_left <= len(http.recv_buffer))
+
+    async def receive_body(self) -> None:
+        """As Sanic's, without an asynchronous generator, which the event loop would have to keep a record of."""
+        http = cast("GatewayHttp | None", self.stream)
+        if self.body or http is None:
+            return
+        parts = []
+        while http.request_body:
+            data = await http.read()
+            if data:
+                parts.append(data)
+        self.body = b"".join(parts)
+
     async def respond(self, response: Any = None, **arguments: Any) -> Any:
         out = await super().respond(response, **arguments)
         if isinstance(out, HTTPResponse) and hasattr(self.ctx, "smg"):

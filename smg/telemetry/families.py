@@ -18,7 +18,7 @@ OTHER = "other"
 # Longest key the region takes; values of longer ones are cut.
 MAX_KEY = 240
 MICROSECONDS = 1_000_000
-# Number of the cell that holds a histogram's sum, beside those of its buckets (0 upwards).
+# Number of the cell that holds a histogram's sum, behind those of its buckets (0 upwards).
 _SUM = -1
 
 # Seconds (spec api-and-ops 6.1).
@@ -101,7 +101,8 @@ class Counter(_Scalar):
 
     def inc(self, *labels: str, amount: int = 1) -> None:
         """Add ``amount`` (not negative) to the series of these label values."""
-        self._cells.cell_add(self._process, self._cell(labels), amount)
+        index = self._index.get(labels)
+        self._cells.cell_add(self._process, self._cell(labels) if index is None else index, amount)
 
 
 class Gauge(_Scalar):
@@ -140,20 +141,22 @@ class Histogram(Family):
         super().__init__(cells, process, name, text, labels)
         self.buckets = buckets
         self._limits = [round(limit * MICROSECONDS) for limit in buckets]
-        self._index: dict[tuple[str, ...], dict[int, int]] = {}
+        # By label values the cells of the sum and of each bucket that was hit, None for the others.
+        self._index: dict[tuple[str, ...], list[int | None]] = {}
 
     def observe(self, seconds: float, *labels: str) -> None:
         """Record one duration (negative ones, from a stepped clock, count as 0)."""
-        amount = max(0, round(seconds * MICROSECONDS))
+        amount = round(seconds * MICROSECONDS) if seconds > 0 else 0
         bucket = bisect_left(self._limits, amount)
-        index = self._index.get(labels)
-        if index is None:
-            index = self._index.setdefault(self._bounded(labels), {})
-        for cell, add in ((bucket, 1), (_SUM, amount)):
-            place = index.get(cell)
-            if place is None:
-                place = index[cell] = self._place(cell, labels)
-            self._cells.cell_add(self._process, place, add)
+        places = self._index.get(labels)
+        if places is None:
+            places = self._index.setdefault(self._bounded(labels), [None] * (len(self._limits) + 2))
+        place, total = places[bucket], places[_SUM]
+        if place is None or total is None:
+            place = places[bucket] = self._place(bucket, labels)
+            total = places[_SUM] = self._place(_SUM, labels)
+        self._cells.cell_add(self._process, place, 1)
+        self._cells.cell_add(self._process, total, amount)
 
     def _place(self, cell: int, labels: tuple[str, ...]) -> int:
         bounded = self._bounded(labels)

@@ -5,10 +5,12 @@ Everything passed as ``extra={…}`` becomes a field; records written while a re
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TextIO
 
 from smg.config.settings import TelemetrySettings
@@ -24,6 +26,8 @@ _NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 _QUIET_PATHS = frozenset({"/health", "/liveness", "/readiness", "/metrics"})
 _NOTES = ("model", "worker", "prefill", "encode", "reason", "attempts", "error")
 
+_AMBIGUOUS = re.compile(r"[ \"'=]")
+
 _access = logging.getLogger("smg.access")
 
 
@@ -36,6 +40,8 @@ def configure(settings: TelemetrySettings, stream: TextIO | None = None) -> None
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.WARNING))
     logging.getLogger("smg").setLevel(level)
+    # No line tells them, and each record would ask for them.
+    logging.logThreads = logging.logMultiprocessing = False
 
 
 def quiet_library(*names: str) -> None:
@@ -56,8 +62,17 @@ def fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _time(record: logging.LogRecord) -> datetime:
-    return datetime.fromtimestamp(record.created, UTC)
+def _time(record: logging.LogRecord) -> tuple[str, str, int]:
+    """A record's date, time of day, and milliseconds, cut off."""
+    seconds, micros = divmod(round(record.created * 1_000_000), 1_000_000)
+    return *_date(seconds), micros // 1000
+
+
+@lru_cache(maxsize=2)
+def _date(seconds: int) -> tuple[str, str]:
+    """Date and time of day; the records of a busy process share their second."""
+    date, _, time = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S").partition(" ")
+    return date, time
 
 
 def _level(record: logging.LogRecord) -> str:
@@ -68,8 +83,9 @@ class JsonFormatter(logging.Formatter):
     """One object per line: time (RFC 3339), level, logger, message, pid, source, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
+        date, time, millis = _time(record)
         out: dict[str, Any] = {
-            "time": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": f"{date}T{time}.{millis:03}Z",
             "level": _level(record),
             "logger": record.name,
             "message": record.getMessage(),
@@ -87,8 +103,9 @@ class TextFormatter(logging.Formatter):
     """``2026-01-31 12:00:00.123 INFO smg.access [42] message name=value …``; a record can't forge another line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = _time(record).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        line = f"{time} {_level(record):<5} {record.name} [{record.process}] {_one_line(record.getMessage())}"
+        date, time, millis = _time(record)
+        message = _one_line(record.getMessage())
+        line = f"{date} {time}.{millis:03} {_level(record):<5} {record.name} [{record.process}] {message}"
         for name, value in fields(record):
             line += f" {name}={_word(value)}"
         if record.exc_info:
@@ -103,7 +120,7 @@ def _one_line(text: str) -> str:
 def _word(value: Any) -> str:
     """Quote a value in which spaces or quotes would make the line ambiguous."""
     text = str(value)
-    return text if text.isprintable() and text and not set(text) & set(" \"'=") else json.dumps(text)
+    return text if text.isprintable() and text and not _AMBIGUOUS.search(text) else json.dumps(text)
 
 
 def _trace(ctx: RequestContext) -> dict[str, str]:
@@ -123,7 +140,7 @@ def access_record(ctx: RequestContext, method: str, path: str, status: int, seco
         level = logging.DEBUG
     if not _access.isEnabledFor(level):
         return
-    record: dict[str, Any] = {
+    extra: dict[str, Any] = {
         "request_id": ctx.request_id,
         "method": method,
         "path": path,
@@ -134,4 +151,10 @@ def access_record(ctx: RequestContext, method: str, path: str, status: int, seco
         **_trace(ctx),
         **{name: ctx.notes[name] for name in _NOTES if name in ctx.notes},
     }
-    _access.log(level, "request", extra=record)
+    # Whoever calls, the record comes from here: no need to look for its place on the stack.
+    place = access_record.__code__
+    _access.handle(
+        _access.makeRecord(
+            _access.name, level, place.co_filename, place.co_firstlineno, "request", (), None, place.co_name, extra
+        )
+    )

@@ -135,7 +135,8 @@ class Chat:
             wanted = thinking.wish(self.toggle, request)
             if wanted is not None:
                 context[self.toggle.key] = wanted
-        context |= protect(request.template_kwargs)
+        if request.template_kwargs:
+            context |= protect(request.template_kwargs)
         if self._complete is not None:
             self._complete(context)
         return unmark(self.template.render(context), request.placeholders)

@@ -39,11 +39,24 @@ async def prepare(model: TextModel, request: GenerationRequest) -> Prepared:
         GatewayError: 400: ``process_messages_failed``, ``tokenization_failed``, ``empty_input``, or ``invalid_value``
             for what the model's template or vocabulary has no place for.
     """
-    if _is_short(request):
-        # What an event loop must not wait for (LibraryNeeded) is done on a thread as well.
-        with contextlib.suppress(LibraryNeeded):
-            return prepare_now(model, request)
+    prepared = prepared_here(model, request)
+    return await prepared_apart(model, request) if prepared is None else prepared
+
+
+async def prepared_apart(model: TextModel, request: GenerationRequest) -> Prepared:
+    """Do what ``prepare`` does on a thread of its own. Raises as ``prepare``."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), prepare_now, model, request)
+
+
+def prepared_here(model: TextModel, request: GenerationRequest) -> Prepared | None:
+    """Do what ``prepare`` does at once, if that takes no time; None: it might. Raises as ``prepare``."""
+    if not _is_short(request):
+        return None
+    try:
+        return prepare_now(model, request)
+    except LibraryNeeded:
+        # An event loop must not wait for it; a thread may.
+        return None
 
 
 def prepare_now(model: TextModel, request: GenerationRequest) -> Prepared:

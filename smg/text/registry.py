@@ -173,6 +173,7 @@ class TextRegistry:
             prefix_bytes=cache.l1_max_memory if cache.enable_l1 else 0,
         )
         self._entries: dict[_Key, _Entry] = {}
+        self._known: dict[str, tuple[ModelRecord, TextModel]] = {}
         self._tokenizers = _Tokenizers(folder)
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="smg-tokenizer")
@@ -205,6 +206,11 @@ class TextRegistry:
         entry = self._entries.get(self._key(record))
         return entry is not None and entry.loaded()
 
+    def known(self, record: ModelRecord) -> TextModel | None:
+        """The loaded model, if ``get`` has returned it for this very object before; costs next to nothing."""
+        found = self._known.get(record.id)
+        return found[1] if found is not None and found[0] is record else None
+
     def get(self, record: ModelRecord) -> TextModel:
         """Return the loaded model; starts the load when nobody has.
 
@@ -221,7 +227,9 @@ class TextRegistry:
         if error is not None:
             # The error names files of this machine, which are for the log.
             raise _not_ready(record, "it could not be loaded", str(error) or repr(error))
-        return future.result()
+        text = future.result()
+        self._known[record.id] = record, text
+        return text
 
     def encoders(self) -> dict[str, CachedEncoder]:
         """The encoders of the loaded models by the beginning of their tokenizer's key (12 characters).
@@ -241,6 +249,7 @@ class TextRegistry:
 
     def prune(self, records: Iterable[ModelRecord]) -> None:
         """Forget what none of ``records`` needs any more."""
+        self._known = {}
         wanted = {self._key(record) for record in records}
         with self._lock:
             self._entries = {key: entry for key, entry in self._entries.items() if key in wanted}

@@ -16,6 +16,8 @@ from typing import Any
 
 from smg._native.stop_scan import StopAutomaton
 
+# Words of so many characters at most are remembered if they spell nothing, and so many of them: keys and roles.
+_WORD, _WORDS = 16, 256
 # ASCII without letters, quotes or blanks: it survives tojson, case filters and trimming.
 JOINER = "=~" + "".join(str(secrets.randbelow(10)) for _ in range(32)) + "~="
 
@@ -31,6 +33,7 @@ class Shield:
         self.joiner = joiner
         self._specials = list(specials) if joiner else []
         self._finders = _finders([text for text in dict.fromkeys(self._specials) if _cut(text)])
+        self._clean: set[str] = set()
 
     def over(self, more: Iterable[str]) -> "Shield":
         """A shield over ``more`` texts as well."""
@@ -53,11 +56,18 @@ class Shield:
 
         The search holds no GIL: in a long text with many beginnings of many special tokens it takes time.
         """
-        pieces = [text.encode("utf-8", "surrogatepass")]
+        if text in self._clean:
+            return text
+        data = text.encode("utf-8", "surrogatepass")
+        if not any(finder.edges(data) for finder in self._finders):
+            if len(text) <= _WORD and len(self._clean) < _WORDS:
+                self._clean.add(text)
+            return text
+        pieces = [data]
         # A half may spell a shorter special itself, and cutting one spelling may leave another that overlapped it.
         while len(halves := [half for piece in pieces for half in self._halves(piece)]) > len(pieces):
             pieces = halves
-        return text if len(pieces) == 1 else JOINER.join(piece.decode("utf-8", "surrogatepass") for piece in pieces)
+        return JOINER.join(piece.decode("utf-8", "surrogatepass") for piece in pieces)
 
     def _halves(self, piece: bytes) -> list[bytes]:
         """Cut the spellings in ``piece`` of those specials that are found first."""

@@ -113,6 +113,8 @@ class ChatTemplate:
         self.source = source
         try:
             self._compiled = ENVIRONMENT.from_string(source)
+            # Copied into each context, which takes long from the chain of mappings it is.
+            self._compiled.globals = dict(self._compiled.globals)
         except (jinja2.TemplateError, RecursionError, SyntaxError) as error:
             message = f"the model's chat template cannot be compiled: {error}"
             raise GatewayError("process_messages_failed", message) from error

@@ -2,6 +2,9 @@
 
 import asyncio
 import itertools
+from collections import Counter
+
+import pytest
 
 from smg.core import ids
 from smg.core.context import Cancel, RequestContext
@@ -22,6 +25,21 @@ async def test_cancel_runs_callbacks_once_and_wakes_waiters():
     assert await waiter == "client_disconnect"
     cancel.on_cancel(seen.append)
     assert seen == ["client_disconnect", "client_disconnect"]
+
+
+@pytest.mark.parametrize("length", [1, 24, 300])
+def test_random_ids_are_alphanumeric_and_have_their_length(length):
+    made = [ids.random_id(length) for _ in range(50)]
+    assert {len(one) for one in made} == {length}
+    assert all(one.isascii() and one.isalnum() for one in made)
+    assert length < 24 or len(set(made)) == 50
+
+
+def test_no_digit_of_a_random_id_is_favoured(monkeypatch):
+    monkeypatch.setattr("os.urandom", lambda size: bytes(range(256)) * (size // 256 + 1))
+    counts = Counter(ids.random_id(248))
+    assert len(counts) == 62
+    assert set(counts.values()) == {4}
 
 
 def test_remaining_time(monkeypatch):

@@ -17,8 +17,9 @@ def test_remembered_blocks_are_what_they_would_be_decoded_to(blocks, table_size)
     encoder, ours, plain = hpack.Encoder(), HeaderDecoder(), hpack.Decoder()
     encoder.header_table_size = table_size
     for fields in blocks:
-        for _ in range(2):
-            block = encoder.encode(fields)
+        for number in range(2):
+            # The second time as literals that may not be indexed.
+            block = encoder.encode([(name, value, number == 1) for name, value in fields])
             assert ours.decode(block) == plain.decode(block, raw=True)
 
 
@@ -29,6 +30,25 @@ def test_a_changed_table_changes_what_a_reference_means():
     decoder.decode(b"\x40\x01b\x01y")
     assert decoder.decode(b"\xbe") == [(b"b", b"y")]
     assert decoder.decode(b"\xbf\xbe") == [(b"a", b"x"), (b"b", b"y")]
+
+
+def test_a_literal_that_enters_no_table_is_remembered_with_what_it_refers_to(monkeypatch):
+    """Trailers of gRPC core: a reference to the status, and the message, empty and never indexed."""
+    decoder = HeaderDecoder()
+    decoder.decode(b"\x40\x0bgrpc-status\x010")
+    trailers = b"\xbe\x00\x0cgrpc-message\x00"
+    told = decoder.decode(trailers)
+    assert told == [(b"grpc-status", b"0"), (b"grpc-message", b"")]
+    monkeypatch.setattr(decoder, "_decoder", None)  # is not asked again
+    assert decoder.decode(trailers) == told
+
+
+def test_references_behind_a_literal_change_with_the_table():
+    decoder = HeaderDecoder()
+    block = b"\x10\x01n\x01v\xbe"
+    for name in (b"a", b"b"):
+        decoder.decode(b"\x40\x01" + name + b"\x01x")
+        assert [decoder.decode(block) for _ in range(2)] == [[(b"n", b"v"), (name, b"x")]] * 2
 
 
 @given(st.binary(max_size=60))

@@ -116,6 +116,9 @@ class FakeTexts:
             raise GatewayError("tokenizer_not_ready", "the tokenizer is not ready")
         return self._model
 
+    def known(self, record: object) -> TextModel | None:
+        return self._model if self.loaded else None
+
     def ready(self, record: object) -> bool:
         return self.loaded
 

@@ -62,6 +62,18 @@ def test_get_starts_the_load_and_answers_when_it_is_done(registry, tmp_path, mon
     assert model.chat().template.source == CHATML
 
 
+def test_a_model_is_known_at_once_while_its_record_is_the_same(registry, tmp_path):
+    record = record_of(chat_model(tmp_path))
+    registry.ensure(record).result(30)
+    assert registry.known(record) is None
+    model = registry.get(record)
+    assert registry.known(record) is model
+    assert registry.known(msgspec.structs.replace(record)) is None
+    registry.prune([record])
+    assert registry.known(record) is None
+    assert registry.get(record) is model
+
+
 def test_one_load_per_key(registry, tmp_path):
     record = record_of(chat_model(tmp_path))
     other = msgspec.structs.replace(record, id="other")

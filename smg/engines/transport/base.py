@@ -4,7 +4,7 @@ A transport may also read the hot messages of a token stream itself (``TokenTran
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 from smg.core.stream import StreamTable
 
@@ -21,6 +21,10 @@ class Call(Protocol):
         Raises:
             GatewayError: mapped from the status (spec engine-contract 4.3).
         """
+        ...
+
+    def leave(self, seconds: float) -> None:
+        """Nobody reads any more: let the call end by itself within ``seconds``, else cancel it."""
         ...
 
     def cancel(self) -> None:
@@ -55,10 +59,11 @@ class TokenCall(Protocol):
 
     async def read(self) -> Sequence[Item]: ...
 
+    def leave(self, seconds: float) -> None: ...
+
     def cancel(self) -> None: ...
 
 
-@runtime_checkable
 class RowCall(TokenCall, Protocol):
     """A ``TokenCall`` that can feed rows of a table itself."""
 
@@ -68,6 +73,11 @@ class RowCall(TokenCall, Protocol):
         What is fed is not returned: ``read`` tells of it by Tokens without ids, and only when Python is needed.
         """
         ...
+
+
+def feeds_rows(call: Call | TokenCall) -> TypeGuard[RowCall]:
+    """Whether ``call`` is a RowCall."""
+    return hasattr(call, "feed_rows")
 
 
 class Transport(Protocol):

@@ -34,15 +34,18 @@ _RESET: Mapping[int, str] = {7: "UNAVAILABLE", 8: "CANCELLED", 11: "RESOURCE_EXH
 _SHRINK_AND_POST = b"\x20\x83"
 _SCHEMES = {False: b"\x86", True: b"\x87"}
 _PATH, _AUTHORITY = b"\x04", b"\x01"
-_REMEMBERED = 64
+# RFC 7541: literals without indexing, and those that nobody may index, with a name of their own.
+_LITERALS = (0x00, 0x10)
+# How many blocks are remembered, and of how many bytes; errors have texts of their own.
+_REMEMBERED, _SHORT = 64, 64
 _LONGEST_TIMEOUT_MS = 99_999_999
 
 
 class HeaderDecoder:
     """HPACK decompression of one connection's answers.
 
-    After the first answers, servers send mere references into the table. Such a block changes nothing, so its fields
-    are remembered until another one may have changed the table.
+    After the first answers, servers send references into the table, and literals that do not enter it. Such a block
+    changes nothing, so its fields are remembered until another one may have changed the table.
     """
 
     def __init__(self) -> None:
@@ -58,12 +61,28 @@ class HeaderDecoder:
             headers = cast("Headers", self._decoder.decode(block, raw=True))
         except (hpack.HPACKError, ValueError, IndexError) as error:
             raise ValueError(f"headers that cannot be decompressed: {error}") from None
-        # Bytes from 0x80 to 0xfe are one reference each.
-        if block and min(block) >= 0x80 and 0xFF not in block and len(self._known) < _REMEMBERED:
-            self._known[block] = headers
-        else:
+        if not _leaves_table(block):
             self._known.clear()
+        elif len(block) <= _SHORT and len(self._known) < _REMEMBERED:
+            self._known[block] = headers
         return headers
+
+
+def _leaves_table(block: bytes) -> bool:
+    """Whether a valid block certainly changes nothing: short references and short literals without indexing."""
+    at = 0
+    while at < len(block):
+        kind = block[at]
+        at += 1
+        if kind in _LITERALS:
+            for _ in ("name", "value"):
+                size = block[at] & 0x7F
+                if size == 0x7F:
+                    return False
+                at += 1 + size
+        elif kind < 0x80 or kind == 0xFF:
+            return False
+    return True
 
 
 class Status(msgspec.Struct, frozen=True):

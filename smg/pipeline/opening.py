@@ -1,0 +1,46 @@
+"""Opens the choices of a generation: a row of the table and the parsers for each."""
+
+from smg.core.request import GenerationRequest
+from smg.core.stream import Marker, RowSpec, StreamTable
+from smg.pipeline.choice import Choice
+from smg.pipeline.plan import Plan
+from smg.pipeline.scored import Rows, TextRows, TokenRows
+
+
+def open_choices(
+    table: StreamTable, plan: Plan, request: GenerationRequest, first: int, *, keep_text: bool
+) -> list[Choice]:
+    """Open ``request.n`` choices, numbered from ``first`` on; ``keep_text`` as ``Choice`` has it."""
+    choices: list[Choice] = []
+    for index in range(first, first + request.n):
+        chain = plan.reading.chain(request, index)
+        spec = RowSpec(
+            choice=index,
+            skip_special_tokens=request.skip_special_tokens,
+            end_ids=plan.stops.end_ids,
+            eos_ids=plan.stops.eos,
+            stop_strings=request.stop.strings,
+            stop_visible=request.stop.visible,
+            markers=tuple(Marker(marker, plan.text.tokenizer.token_id(marker)) for marker in chain.markers),
+            continues=plan.prepared.continues,
+        )
+        choices.append(
+            Choice(
+                table,
+                spec,
+                plan.decoder,
+                chain,
+                plan.stops,
+                _rows(plan, request, spec),
+                None if chain.plain else plan.reading.counter(plan.text.tokenizer.token_id),
+                silent=request.limits.max_tokens == 0,
+                keep_text=keep_text,
+            )
+        )
+    return choices
+
+
+def _rows(plan: Plan, request: GenerationRequest, spec: RowSpec) -> Rows | None:
+    if request.logprobs is None:
+        return None
+    return TokenRows() if request.return_ids else TextRows(spec, plan.decoder)
