@@ -6,7 +6,7 @@
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias, TypeGuard
+from typing import Literal, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -74,6 +74,7 @@ class EngineRequest(msgspec.Struct):
     media: MediaInputs | None = None
 
 
+@runtime_checkable
 class Source(Protocol):
     """A running generation on an engine, as batches of TokenBatch.
 

@@ -33,6 +33,7 @@ BUNDLE_SECS = 120.0
 # On top of what an engine was given to run out of requests.
 FLUSH_MARGIN_SECS = 45.0
 PROFILE_SECS = 630.0
+_TRAILERS_SECS = 1.0
 
 
 class GrpcDriver:
@@ -248,6 +249,9 @@ class GrpcDriver:
         self._sources.discard(source)
         self._close_when_idle()
 
+    def background(self, call: Call | TokenCall) -> None:
+        self._spawn(_read_trailers(call))
+
     def _generate(self, message: bytes, decoder: Decoder, metadata: dict[str, str] | None) -> Call | TokenCall:
         """Send Generate; the transport reads the token chunks where it can and the decoder allows it."""
         path = self._path("Generate")
@@ -299,6 +303,16 @@ class GrpcDriver:
 
 # Drivers that close themselves have no owner any more who could hold their task.
 _closing: set[asyncio.Task[None]] = set()
+
+
+async def _read_trailers(call: Call | TokenCall) -> None:
+    """Let a finished stream end by itself, so that its place on the connection is free again."""
+    try:
+        async with asyncio.timeout(_TRAILERS_SECS):
+            while await call.read():
+                pass
+    except (GatewayError, TimeoutError):
+        call.cancel()
 
 
 def _trace(ctx: RequestContext, span: str | None) -> dict[str, str] | None:

@@ -16,9 +16,6 @@ from smg.core.stream import StreamTable
 from smg.engines.base import Decoder
 from smg.engines.transport.base import Call, Item, TokenCall, feeds_rows
 
-# How long the trailers of a generation that is over may take, in seconds.
-TRAILERS_SECS = 1.0
-
 log = logging.getLogger("smg.engines")
 
 _CANCELLED: dict[str, tuple[str, str]] = {
@@ -44,6 +41,10 @@ class Owner(Protocol):
 
     def forget(self, source: "GrpcSource") -> None:
         """The source is over."""
+        ...
+
+    def background(self, call: Call | TokenCall) -> None:
+        """Read the call to its end, bounded, without anybody waiting."""
         ...
 
 
@@ -124,7 +125,7 @@ class GrpcSource:
                 if batch.finish is not None:
                     self._open.discard(batch.index)
         if not self._open:
-            self._call.leave(TRAILERS_SECS)
+            self._owner.background(self._call)
             self._end()
         return batches
 

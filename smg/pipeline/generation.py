@@ -306,8 +306,7 @@ class Generation:
                 if self._watch is not None:
                     self._watch.finished(choice, finished[-1])
         self._done = self._complete()
-        # Only streams tell of counts in between.
-        if self._done or (self._request.stream and not self._direct):
+        if self._done or not self._direct:
             self._events.append(self.usage)
 
     def _feed_choice(self, choice: Choice, batch: TokenBatch) -> None:

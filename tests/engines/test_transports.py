@@ -56,31 +56,6 @@ async def test_bytes_pass_through_both_ways_beyond_4_mib(kit, connect):
         assert await read_all(transport.stream("/t.T/Flood", big, 10)) == [big, b"", big[: 5 * MIB]]
 
 
-async def test_a_call_that_nobody_reads_any_more_ends_by_itself_or_is_cancelled(kit, connect):
-    left = asyncio.Event()
-
-    async def Ends(request, context):
-        yield request
-
-    async def Hangs(request, context):
-        try:
-            yield request
-            await asyncio.Event().wait()
-        finally:
-            left.set()
-
-    async with kit.serve("t.T", Ends=Ends, Hangs=Hangs) as address:
-        transport = connect(address)
-        ends, hangs = (transport.stream(f"/t.T/{name}", b"x", None) for name in ("Ends", "Hangs"))
-        assert [await ends.read(), await hangs.read()] == [[b"x"], [b"x"]]
-        ends.leave(30)
-        hangs.leave(0.05)
-        await asyncio.wait_for(left.wait(), 10)
-        async with asyncio.timeout(10):
-            assert await ends.read() == []
-        assert (await failure(hangs)).code == "client_disconnected"
-
-
 async def test_metadata_travels(kit, connect):
     async def Tell(request, context):
         yield dict(context.invocation_metadata())["traceparent"].encode()

@@ -23,10 +23,6 @@ class Call(Protocol):
         """
         ...
 
-    def leave(self, seconds: float) -> None:
-        """Nobody reads any more: let the call end by itself within ``seconds``, else cancel it."""
-        ...
-
     def cancel(self) -> None:
         """Reset the stream. Idempotent."""
         ...
@@ -58,8 +54,6 @@ class TokenCall(Protocol):
     """A ``Call`` whose plain token chunks come as Tokens, any other message as bytes. The order of a choice is kept."""
 
     async def read(self) -> Sequence[Item]: ...
-
-    def leave(self, seconds: float) -> None: ...
 
     def cancel(self) -> None: ...
 

@@ -41,7 +41,6 @@ class GrpcioCall:
         self._error: RpcError | None = None
         self._arrived: asyncio.Future[None] | None = None
         self._taken: asyncio.Future[None] | None = None
-        self._leaving: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._pump = self._loop.create_task(self._run())
         # A pump that is cancelled before its first step never runs its own clean-up.
@@ -61,10 +60,6 @@ class GrpcioCall:
         messages, self._messages, self._held = self._messages, [], 0
         _wake(self._taken)
         return messages
-
-    def leave(self, seconds: float) -> None:
-        if not self._ended:
-            self._leaving = self._loop.call_later(seconds, self.cancel)
 
     def cancel(self) -> None:
         if self._cancelled or self._ended:
@@ -94,8 +89,6 @@ class GrpcioCall:
 
     def _finish(self) -> None:
         self._ended = True
-        if self._leaving is not None:
-            self._leaving.cancel()
         if self._pump.cancelled():
             self._call.cancel()
             self._error = from_status("UNAVAILABLE", "the pump was cancelled")

@@ -110,12 +110,6 @@ class H2Call(Generic[Item]):
             notes = feed.pause()
         return notes
 
-    def leave(self, seconds: float) -> None:
-        if not self._over:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_later(seconds, self.cancel)
-
     def cancel(self) -> None:
         if self._over:
             return
