@@ -155,7 +155,7 @@ class WorkerMonitor:
             self._failed(error.message, error.detail)
             return
         except Exception:
-            log.exception("probe broke", extra={"worker": self.worker.url})
+            log.exception("probe broke", extra={"worker": self.worker.url, "worker_id": self.worker.id})
             self._failed("the probe itself failed")
             return
         self._region.worker_set(slot, table.FAILURES, 0)
@@ -222,7 +222,10 @@ class WorkerMonitor:
         if before != now:
             changed = {name: value for name, value in now.items() if value != before[name]}
             old = {name: before[name] for name in changed}
-            log.warning("another engine answers", extra={"worker": self.worker.url, "before": old, "now": changed})
+            log.warning(
+                "another engine answers",
+                extra={"worker": self.worker.url, "worker_id": self.worker.id, "before": old, "now": changed},
+            )
 
     def _see_to_tokenizers(self, news: bool) -> None:
         for name in self.worker.models:
@@ -251,7 +254,10 @@ class WorkerMonitor:
         # Whoever answers next may be another engine, or the same one with another model.
         self._identified = False
         if before != status or self._health.failures == 1:
-            log.warning("probe failed", extra={"worker": self.worker.url, "reason": reason, "error": detail})
+            log.warning(
+                "probe failed",
+                extra={"worker": self.worker.url, "worker_id": self.worker.id, "reason": reason, "error": detail},
+            )
         self._registry.set_status(self.worker.id, status, "" if status == "ready" else reason)
 
 
