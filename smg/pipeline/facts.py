@@ -21,7 +21,7 @@ def decision(lease: Lease) -> str:
 
 def _fields(lease: Lease) -> dict[str, str | int]:
     encode = {"encode": encoders(lease)} if lease.encode else {}
-    prefill = {}
+    prefill: dict[str, str | int] = {}
     if lease.prefill is not None:
         prefill = {"prefill": lease.prefill.worker.id}
         prefill |= {f"prefill_{name}": value for name, value in _choice(lease.prefill).items()}
@@ -49,8 +49,8 @@ class Facts:
     """Counts one generation.
 
     ``ctx.notes`` gets ``model``, ``worker``, ``worker_url``, ``reason``, ``decision``, ``attempts``, ``warning``,
-    ``invalid``, ``resumed`` and ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill``, ``prefill_url`` and
-    ``prefill_reason`` tell of the other, ``encode`` of those that encode its media.
+    ``invalid``, ``resumed`` and ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill``,
+    ``prefill_url`` and ``prefill_reason`` tell of the other, ``encode`` of those that encode its media.
     """
 
     def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
@@ -141,12 +141,20 @@ class Facts:
         if well:
             notes["resumed"] = str(int(notes.get("resumed", "0")) + 1)
         self._metrics.worker_resumes_total.inc(self._ctx.endpoint, "resumed" if well else "failed")
-        text = "generation goes on elsewhere" if well else "generation cannot go on elsewhere"
-        self._log(text, error, worker, tokens=tokens, now=notes.get("worker", ""))
+        # What came of one that could not go on is told by ``broken``.
+        if well:
+            self._log("generation goes on elsewhere", error, worker, tokens=tokens, now=notes.get("worker", ""))
+
+    def broken(self, error: GatewayError, worker: str, tokens: int, why: str) -> None:
+        """The answer of ``worker`` broke off after ``tokens`` tokens and does not go on elsewhere, because of ``why``.
+
+        The status has been sent, so the access log cannot tell.
+        """
+        self._log("answer broke off", error, worker, tokens=tokens, why=why)
 
     def _log(self, text: str, error: GatewayError, worker: str, **more: object) -> None:
         facts = {"worker": worker, "worker_url": self._places.get(worker, ""), "code": error.code}
-        facts["error"] = error.detail
+        facts["error"] = error.detail or error.message
         log.warning(text, extra={**facts, **more})
 
     def first_token(self) -> None:
