@@ -73,6 +73,10 @@ async def metrics(request: Request) -> HTTPResponse:
             services.view.status(worker) == "ready",
             _BREAKER[breakers.state(worker)],
             breakers.failures(worker),
+            worker.url,
+            worker.models,
+            worker.runtime,
+            worker.role,
         )
         for worker in workers
     ]

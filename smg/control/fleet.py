@@ -190,7 +190,7 @@ class FleetControl:
                     await asyncio.sleep(_DRAIN_INTERVAL)
         self.registry.remove(worker.id)
         self._draining.pop(worker.id, None)
-        log.info("worker has left", extra={"worker": worker.url})
+        log.info("worker has left", extra={"worker": worker.url, "worker_id": worker.id})
 
     async def _stop_probing(self, worker: WorkerRecord) -> None:
         task = self._probing.pop(worker.id, None)
@@ -306,7 +306,10 @@ class FleetControl:
             for monitor in list(self._monitors.values()):
                 monitor.look()
                 if self._settings.fleet.remove_unhealthy_workers and monitor.worker.status == "failed":
-                    log.warning("worker is removed for good", extra={"worker": monitor.worker.url})
+                    log.warning(
+                        "worker is removed for good",
+                        extra={"worker": monitor.worker.url, "worker_id": monitor.worker.id},
+                    )
                     self.dismiss(monitor.worker)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

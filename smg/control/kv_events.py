@@ -98,7 +98,9 @@ class Subscription:
             except RpcError as error:
                 heard, reason = False, error.rpc.lower()
                 if error.rpc == "UNIMPLEMENTED":
-                    log.info("the engine sends no KV events", extra={"worker": self.worker.url})
+                    log.info(
+                        "the engine sends no KV events", extra={"worker": self.worker.url, "worker_id": self.worker.id}
+                    )
                     self._failed(reason)
                     return
                 if error.rpc in ("DATA_LOSS", "OUT_OF_RANGE"):
@@ -108,7 +110,10 @@ class Subscription:
                 heard, reason = False, error.code
             except ValueError as error:
                 heard, reason = False, "unreadable"
-                log.warning("unreadable KV events", extra={"worker": self.worker.url, "error": str(error)})
+                log.warning(
+                    "unreadable KV events",
+                    extra={"worker": self.worker.url, "worker_id": self.worker.id, "error": str(error)},
+                )
                 self.drop()
             self._failed(reason)
             if self._lost_at is None:

@@ -19,7 +19,7 @@ from smg.engines.contract import not_offered
 from smg.engines.kv_events import KvBatch
 from smg.engines.source import GrpcSource, cancelled_error
 from smg.engines.transport.base import MESSAGE_LIMIT, Call, TokenCall, TokenTransport, Transport
-from smg.engines.transport.errors import RpcError
+from smg.engines.transport.errors import RpcError, of_contract
 
 log = logging.getLogger("smg.engines")
 
@@ -93,8 +93,8 @@ class GrpcDriver:
             GatewayError: the engine does not answer, or not in this contract (``worker_failed``).
         """
         model, server = await asyncio.gather(
-            self._transport.unary(self._path("GetModelInfo"), b"", timeout),
-            self._transport.unary(self._path("GetServerInfo"), b"", timeout),
+            self._required(self._path("GetModelInfo"), b"", timeout),
+            self._required(self._path("GetServerInfo"), b"", timeout),
         )
         try:
             return self.adapter.info(model, server)
@@ -118,7 +118,7 @@ class GrpcDriver:
                 if error.rpc not in ("UNIMPLEMENTED", "NOT_FOUND"):
                     raise
         patience = max(timeout, self.adapter.health_secs)
-        return self.adapter.healthy(await self._transport.unary(self._path("HealthCheck"), b"", patience))
+        return self.adapter.healthy(await self._required(self._path("HealthCheck"), b"", patience))
 
     async def loads(self, timeout: float = LOADS_SECS) -> list[EngineLoad]:
         """Ask for the load of each rank. Raises GatewayError; ask only where the contract has ``loads``."""
@@ -168,7 +168,7 @@ class GrpcDriver:
             raise cancelled_error("deadline")
         timeout = timeout if remaining is None else min(timeout, remaining)
         path = f"/{self.adapter.encoder_service}/Encode"
-        answer = await self._transport.unary(path, message, timeout, _trace(ctx, None))
+        answer = await self._required(path, message, timeout, _trace(ctx, None))
         try:
             accepted = self.adapter.encoded(answer)
         except ValueError as error:
@@ -258,6 +258,15 @@ class GrpcDriver:
         if self._reads_tokens is not None and decoder.plain is not None:
             return self._reads_tokens.generate(path, message, None, metadata)
         return self._transport.stream(path, message, None, metadata)
+
+    async def _required(
+        self, path: str, message: bytes, timeout: float | None, metadata: dict[str, str] | None = None
+    ) -> bytes:
+        """Call what every engine of the contract has. Raises RpcError; see ``of_contract``."""
+        try:
+            return await self._transport.unary(path, message, timeout, metadata)
+        except GatewayError as error:
+            raise of_contract(error) from None
 
     def _fitting(self, message: bytes) -> None:
         """Raise GatewayError (413) for a message that is too large to be sent."""

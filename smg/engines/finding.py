@@ -90,6 +90,11 @@ class Finder:
             transport, self._transport = self._transport, None
             await transport.close()
 
+    @property
+    def connected(self) -> bool:
+        """Whether the connection that the search has opened stands; False also where there is none."""
+        return isinstance(self._transport, GrpcioTransport) and self._transport.connected
+
     def _opened(self) -> Transport:
         if self._transport is None:
             self._transport = self._connect(self._url)

@@ -15,6 +15,7 @@ from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
 from smg.engines.base import Decoder
 from smg.engines.transport.base import Call, Item, TokenCall, feeds_rows
+from smg.engines.transport.errors import of_contract
 
 log = logging.getLogger("smg.engines")
 
@@ -87,7 +88,7 @@ class GrpcSource:
             except GatewayError as error:
                 if self._cancelled is None:
                     self._end()
-                    self._error = error
+                    self._error = of_contract(error)
                 continue
             batches = self._take(messages)
             if batches:

@@ -84,6 +84,11 @@ class CircuitBreakers:
 
     def _changed(self, worker: WorkerRecord, before: int, now: int) -> None:
         level = logging.INFO if now == native.CLOSED else logging.WARNING
-        log.log(level, "circuit breaker is %s", STATES[now], extra={"worker": worker.url, "before": STATES[before]})
+        log.log(
+            level,
+            "circuit breaker is %s",
+            STATES[now],
+            extra={"worker": worker.url, "worker_id": worker.id, "before": STATES[before]},
+        )
         if self._metrics is not None:
             self._metrics.worker_cb_transitions_total.inc(worker.id, STATES[before], STATES[now])

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from smg._native import region as table
 from smg.core import clock
 from smg.core.errors import GatewayError
-from smg.engines.base import Driver
+from smg.engines.base import Driver, EngineInfo
 from smg.engines.finding import Finder
 from smg.engines.transport.errors import RpcError
 from smg.fleet import loads
@@ -23,6 +23,13 @@ from smg.fleet.registry import Registry
 log = logging.getLogger("smg.fleet")
 
 Identified = Callable[[str], None]
+
+# How often an engine is asked who it is although nothing speaks for a change, in seconds.
+DESCRIBE_SECS = 60.0
+
+
+class _Contradiction(GatewayError):
+    """The engine is another one than the operator has configured: it is not to serve at all."""
 
 
 class WorkerMonitor:
@@ -54,6 +61,7 @@ class WorkerMonitor:
         self._probes = probes
         self._on_identified = on_identified
         self._interval = thresholds.interval
+        self._threshold = thresholds.failures
         self._loads_interval = loads_interval
         # A worker that an earlier control process knew goes on with its status and contract, and proves itself again.
         self._health = Health(thresholds, clock.monotonic(), worker.status)
@@ -61,6 +69,10 @@ class WorkerMonitor:
         self._finder = Finder(worker.url, runtime or known, worker.api_key, worker.labels, processes)
         self._driver: Driver | None = None
         self._identified = False
+        self._described = 0.0
+        self._connected = False
+        # The model that is configured, once the engine has told the same.
+        self._confirmed = ""
         self._seen_failures = 0
         self.probed: float | None = None
         self._nudge = asyncio.Event()
@@ -77,7 +89,14 @@ class WorkerMonitor:
             group.create_task(self._poll_for_ever())
 
     def look(self) -> None:
-        """Read what request workers say: a new transport failure on a ready worker brings the next probe forward."""
+        """See to the connection, and to what request workers say: a new failure brings a ready worker's next probe
+        forward. Behind a connection that broke another engine may answer next."""
+        connected = self._finder.connected
+        if self._connected and not connected:
+            self._identified = False
+            if self._health.status == "ready":
+                self._nudge.set()
+        self._connected = connected
         failures = self._region.worker_get(self.worker.slot, table.FAILURES)
         if failures > self._seen_failures and self._health.status == "ready":
             self._nudge.set()
@@ -122,16 +141,21 @@ class WorkerMonitor:
                 self._identified = False
             if not self._identified:
                 await self._identify()
+            elif clock.monotonic() - self._described >= DESCRIBE_SECS:
+                await self._describe_again()
             if not self._streaming():
                 if not await self._probe():
                     self._failed("the engine reports that it is not healthy")
                     return
                 self._region.worker_set(slot, table.LAST_OK, _milliseconds())
+        except _Contradiction as error:
+            self._failed(error.message, certain=True)
+            return
         except GatewayError as error:
             self._failed(error.message, error.detail)
             return
         except Exception:
-            log.exception("probe broke", extra={"worker": self.worker.url})
+            log.exception("probe broke", extra={"worker": self.worker.url, "worker_id": self.worker.id})
             self._failed("the probe itself failed")
             return
         self._region.worker_set(slot, table.FAILURES, 0)
@@ -155,11 +179,53 @@ class WorkerMonitor:
                 self._driver = None
                 await self._finder.forget(driver)
             raise
+        self._check_model(info)
         self._identified = True
-        news = self._registry.info(self.worker.id) != info
+        self._described = clock.monotonic()
+        self._connected = self._finder.connected
+        before = self._registry.info(self.worker.id)
+        news = before != info
+        if before is not None:
+            self._tell_change(_identity(self.worker.runtime, before), _identity(driver.runtime, info))
         self._registry.identify(self.worker.id, driver.runtime, info, driver.capabilities, driver.kind)
         if driver.kind == "tokens":
             self._see_to_tokenizers(news)
+
+    async def _describe_again(self) -> None:
+        """Ask once more who the engine is; whether it is well is for the probe to say.
+
+        Raises:
+            GatewayError: it is another one.
+        """
+        self._described = clock.monotonic()
+        try:
+            await self._identify()
+        except GatewayError as error:
+            if self._driver is None or isinstance(error, _Contradiction):
+                raise
+
+    def _check_model(self, info: EngineInfo) -> None:
+        """Raise _Contradiction when the engine had the configured model and has it no more.
+
+        A configured name that the engine never told is the operator's own for whatever it serves.
+        """
+        wanted = self.worker.wanted
+        named = {card.id for card in wanted.models} or {wanted.labels.get("served_model_name", "")}
+        told = {info.model_id, *info.models}
+        if confirmed := next(iter(sorted(named & told - {""})), ""):
+            self._confirmed = confirmed
+        elif self._confirmed in named - {""}:
+            message = f"the engine serves '{info.model_id}' now, and is configured for '{self._confirmed}'"
+            raise _Contradiction("worker_failed", message, worker_fault=True)
+
+    def _tell_change(self, before: dict[str, str], now: dict[str, str]) -> None:
+        if before != now:
+            changed = {name: value for name, value in now.items() if value != before[name]}
+            old = {name: before[name] for name in changed}
+            log.warning(
+                "another engine answers",
+                extra={"worker": self.worker.url, "worker_id": self.worker.id, "before": old, "now": changed},
+            )
 
     def _see_to_tokenizers(self, news: bool) -> None:
         for name in self.worker.models:
@@ -180,15 +246,25 @@ class WorkerMonitor:
         age = _milliseconds() - self._region.worker_get(self.worker.slot, table.LAST_OK)
         return age < self._interval * 1000 / 2
 
-    def _failed(self, reason: str, detail: str = "") -> None:
-        passive = self._region.worker_get(self.worker.slot, table.FAILURES)
+    def _failed(self, reason: str, detail: str = "", *, certain: bool = False) -> None:
+        """A probe failed; ``certain``: no further one is needed to know that the engine must not serve."""
+        passive = self._threshold if certain else self._region.worker_get(self.worker.slot, table.FAILURES)
         before = self._health.status
         status = self._health.bad(clock.monotonic(), passive)
         # Whoever answers next may be another engine, or the same one with another model.
         self._identified = False
         if before != status or self._health.failures == 1:
-            log.warning("probe failed", extra={"worker": self.worker.url, "reason": reason, "error": detail})
+            log.warning(
+                "probe failed",
+                extra={"worker": self.worker.url, "worker_id": self.worker.id, "reason": reason, "error": detail},
+            )
         self._registry.set_status(self.worker.id, status, "" if status == "ready" else reason)
+
+
+def _identity(runtime: str, info: EngineInfo) -> dict[str, str]:
+    """What makes an engine another one, for people."""
+    models = ",".join(info.models or (info.model_id,))
+    return {"runtime": runtime, "models": models, "model_path": info.model_path, "tokenizer": info.tokenizer_path}
 
 
 def _milliseconds() -> int:

@@ -193,7 +193,9 @@ class Registry:
             # It was away and has passed a thorough probe: what happened before is no longer about it.
             self._breakers.reset(worker)
         if worker.status != status:
-            log.log(level, "worker is %s", status, extra={"worker": worker.url, "reason": reason})
+            log.log(
+                level, "worker is %s", status, extra={"worker": worker.url, "worker_id": worker.id, "reason": reason}
+            )
         worker.status = status
         worker.reason = reason
         for slot in worker.slots:
@@ -268,7 +270,8 @@ class Registry:
         unable = worker.features is not None and "disaggregation" not in worker.features
         if worker.role in ("prefill", "decode") and unable:
             log.error(
-                "engines of this contract cannot be paired", extra={"worker": worker.url, "runtime": worker.runtime}
+                "engines of this contract cannot be paired",
+                extra={"worker": worker.url, "worker_id": worker.id, "runtime": worker.runtime},
             )
         self._set_ranks(worker)
         self._derive()

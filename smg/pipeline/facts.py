@@ -20,19 +20,24 @@ def decision(lease: Lease) -> str:
 
 
 def _fields(lease: Lease) -> dict[str, str | int]:
-    rank = {} if lease.rank is None else {"rank": lease.rank}
-    prefill = {} if lease.prefill is None else {"prefill": lease.prefill.worker.id}
     encode = {"encode": encoders(lease)} if lease.encode else {}
+    prefill: dict[str, str | int] = {}
+    if lease.prefill is not None:
+        prefill = {"prefill": lease.prefill.worker.id}
+        prefill |= {f"prefill_{name}": value for name, value in _choice(lease.prefill).items()}
+    return {**_choice(lease, worker=lease.worker.id), **prefill, **encode}
+
+
+def _choice(lease: Lease, **named: str) -> dict[str, str | int]:
+    rank = {} if lease.rank is None else {"rank": lease.rank}
     matched = f"{lease.matched}/{lease.prompt}"
-    return {
-        "policy": lease.policy,
-        "reason": lease.reason,
-        "matched": matched,
-        "worker": lease.worker.id,
-        **rank,
-        **prefill,
-        **encode,
-    }
+    return {"policy": lease.policy, "reason": lease.reason, "matched": matched, **named, **rank}
+
+
+def _urls(lease: Lease) -> dict[str, str]:
+    """The URLs of the engine that answers and of the one that does its prefill, as logs name them."""
+    prefill = {} if lease.prefill is None else {"prefill_url": lease.prefill.worker.url}
+    return {"worker_url": lease.worker.url, **prefill}
 
 
 def encoders(lease: Lease) -> str:
@@ -43,9 +48,9 @@ def encoders(lease: Lease) -> str:
 class Facts:
     """Counts one generation.
 
-    ``ctx.notes`` gets ``model``, ``worker``, ``reason``, ``decision``, ``attempts``, ``warning``, ``invalid``,
-    ``resumed`` and ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill`` and ``prefill_reason`` tell
-    of the other, ``encode`` of those that encode its media.
+    ``ctx.notes`` gets ``model``, ``worker``, ``worker_url``, ``reason``, ``decision``, ``attempts``, ``warning``,
+    ``invalid``, ``resumed`` and ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill``,
+    ``prefill_url`` and ``prefill_reason`` tell of the other, ``encode`` of those that encode its media.
     """
 
     def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
@@ -53,6 +58,8 @@ class Facts:
         self._ctx = ctx
         self._streaming = "true" if streaming else "false"
         self._model = ""
+        # By the ids of all workers that were chosen.
+        self._places: dict[str, str] = {}
         self._ignored: frozenset[str] = frozenset()
         self._first: float | None = None
         # Of an attempt on a pair: its contract, its start, and the end of its prefill.
@@ -84,29 +91,38 @@ class Facts:
     def selected(self, lease: Lease, attempt: int) -> None:
         """A worker, or a pair, was chosen for attempt number ``attempt``."""
         notes = self._ctx.notes
-        notes.update(worker=lease.worker.id, reason=lease.reason, attempts=str(attempt))
-        notes.pop("prefill", None)
+        for name in ("prefill", "prefill_url"):
+            notes.pop(name, None)
+        notes.update(worker=lease.worker.id, reason=lease.reason, attempts=str(attempt), **_urls(lease))
+        self._places[lease.worker.id] = lease.worker.url
         notes.pop("encode", None)
         if lease.encode:
             notes["encode"] = encoders(lease)
             for each in lease.encode:
+                self._places[each.worker.id] = each.worker.url
                 self._metrics.worker_selection_total.inc(each.worker.id, self._model, each.policy)
         self._pair, self._prefilled = "", None
         if lease.prefill is not None:
             notes.update(prefill=lease.prefill.worker.id, prefill_reason=lease.prefill.reason)
-            self._metrics.worker_selection_total.inc(lease.prefill.worker.id, self._model, lease.prefill.policy)
+            self._places[lease.prefill.worker.id] = lease.prefill.worker.url
+            self._chosen(lease.prefill, "prefill")
             self._pair = lease.worker.runtime
             self._dispatched = clock.monotonic()
         notes.pop("warning", None)
         if lacks := lease.lacks | self._ignored:
             notes["warning"] = warning(lacks)
         notes["decision"] = decision(lease)
+        self._chosen(lease, "regular" if lease.prefill is None else "decode")
+        if routed.isEnabledFor(logging.DEBUG):
+            request = {"request": self._ctx.request_id, "model": self._model}
+            routed.debug("routed", extra={**request, **_fields(lease), **_urls(lease)})
+
+    def _chosen(self, lease: Lease, leg: str) -> None:
+        """Count one choice of a policy."""
         self._metrics.worker_selection_total.inc(lease.worker.id, self._model, lease.policy)
-        self._metrics.routing_decisions_total.inc(self._model, lease.policy, lease.reason)
+        self._metrics.routing_decisions_total.inc(self._model, lease.policy, lease.reason, leg)
         if lease.prompt:
             self._metrics.routing_matched_ratio.observe(lease.matched / lease.prompt, self._model, lease.policy)
-        if routed.isEnabledFor(logging.DEBUG):
-            routed.debug("routed", extra={"request": self._ctx.request_id, "model": self._model, **_fields(lease)})
 
     def retried(self, error: GatewayError, worker: str, attempt: int, wait: float) -> None:
         """An attempt failed on ``worker``; number ``attempt`` follows in ``wait`` seconds."""
@@ -125,11 +141,20 @@ class Facts:
         if well:
             notes["resumed"] = str(int(notes.get("resumed", "0")) + 1)
         self._metrics.worker_resumes_total.inc(self._ctx.endpoint, "resumed" if well else "failed")
-        text = "generation goes on elsewhere" if well else "generation cannot go on elsewhere"
-        self._log(text, error, worker, tokens=tokens, now=notes.get("worker", ""))
+        # What came of one that could not go on is told by ``broken``.
+        if well:
+            self._log("generation goes on elsewhere", error, worker, tokens=tokens, now=notes.get("worker", ""))
+
+    def broken(self, error: GatewayError, worker: str, tokens: int, why: str) -> None:
+        """The answer of ``worker`` broke off after ``tokens`` tokens and does not go on elsewhere, because of ``why``.
+
+        The status has been sent, so the access log cannot tell.
+        """
+        self._log("answer broke off", error, worker, tokens=tokens, why=why)
 
     def _log(self, text: str, error: GatewayError, worker: str, **more: object) -> None:
-        facts = {"worker": worker, "code": error.code, "error": error.detail}
+        facts = {"worker": worker, "worker_url": self._places.get(worker, ""), "code": error.code}
+        facts["error"] = error.detail or error.message
         log.warning(text, extra={**facts, **more})
 
     def first_token(self) -> None:

@@ -26,7 +26,7 @@ from smg.pipeline.plan import Plan
 from smg.pipeline.portions import portion
 from smg.pipeline.preparing import make_plan
 from smg.pipeline.prompt import PromptReport
-from smg.pipeline.resume import left, may_follow, may_resume, rest, rest_query
+from smg.pipeline.resume import left, obstacle, rest, rest_query
 from smg.pipeline.services import Services
 from smg.pipeline.silence import Watch as Silence
 from smg.pipeline.watch import Watch, watch
@@ -47,6 +47,8 @@ class Generation:
         self._request = request
         self._first = first
         self._facts = Facts(services.metrics, ctx, streaming=request.stream)
+        # What keeps another worker from going on, once one has broken off.
+        self._why = ""
         self._interrupt = Interrupt(ctx)
         self._plan: Plan | None = None
         self._prompt = PromptReport() if request.logprobs is not None and request.logprobs.prompt else None
@@ -243,11 +245,9 @@ class Generation:
         assert self._running is not None
         request, choices = self._request, self._choices
         bound = self._known.reading.output.constraint
-        possible = self._services.settings.routing.resume and may_resume(request, bound) and may_follow(error)
-        if self._running.lease.prefill is not None:
-            # What is cached of a pair's prompt went with the engine that died.
-            possible = False
-        if not possible or self._ctx.cancel or any(choice.over for choice in choices):
+        allowed, paired = self._services.settings.routing.resume, self._running.lease.prefill is not None
+        self._why = obstacle(request, bound, error, allowed=allowed, paired=paired)
+        if self._why or self._ctx.cancel or any(choice.over for choice in choices):
             return error
         taken, died = list(choices[0].taken), self._running
         self._unwatch()
@@ -262,6 +262,9 @@ class Generation:
         try:
             self._running = await self._dispatch_rest(error, died, taken)
         except GatewayError as second:
+            self._why = (
+                "no other worker, or no attempt, is left" if second is error else f"nor did another: {second.message}"
+            )
             self._facts.resumed(error, died.lease.worker.id, len(taken), well=False)
             return second if self._ctx.cancel else error
         self._facts.resumed(error, died.lease.worker.id, len(taken), well=True)
@@ -338,6 +341,8 @@ class Generation:
             # The client has everything; only the engine's own end was missing.
             self._events.append(self.usage)
             return
+        if not self._ctx.cancel and self._running is not None:
+            self._facts.broken(error, self._running.lease.worker.id, self.usage.completion_tokens, self._why)
         self._facts.failed(error.code)
         self._events.append(Failure(error.code, error.message, error.status, error.retry_after, error.param))
 

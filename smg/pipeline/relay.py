@@ -137,6 +137,9 @@ class Relay:
                 self.over = True
                 self._outcome = "cancelled" if self._ctx.cancel else outcome_of(error)
                 self._tap.finish()
+                if not self._ctx.cancel:
+                    worker, why = self._running.lease.worker.id, "answers of HTTP engines cannot go on elsewhere"
+                    self._facts.broken(error, worker, self.usage.completion_tokens, why)
                 self._facts.failed(error.code)
                 raise
             if data:

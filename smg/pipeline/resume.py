@@ -17,6 +17,25 @@ from smg.routing.router import Query
 _SEEDS = 2**31
 
 
+def obstacle(
+    request: GenerationRequest, constraint: Constraint | None, error: GatewayError, *, allowed: bool, paired: bool
+) -> str:
+    """What keeps another engine from going on after ``error``, in words for the log; empty: nothing.
+
+    ``allowed`` is the operator's setting; ``paired``: a pair of engines was at it.
+    """
+    if not may_follow(error):
+        return "others are not asked after such an error"
+    if not allowed:
+        return "going on elsewhere is switched off (--no-resume)"
+    if paired:
+        # What is cached of a pair's prompt went with the engine that died.
+        return "answers of pairs cannot go on elsewhere"
+    if not may_resume(request, constraint):
+        return "requests with a constraint, media, several choices or prompt log probabilities cannot go on elsewhere"
+    return ""
+
+
 def may_resume(request: GenerationRequest, constraint: Constraint | None) -> bool:
     """Whether another engine could continue ``request``.
 

@@ -176,7 +176,7 @@ def refusal(query: Query, pools: Pools, expected: Sequence[WorkerRecord], model:
             return error
     if query.media and pools.look_prefill(replace(query, media=())):
         return GatewayError("no_available_workers", f"no encode engine is available for the model '{model}'")
-    return GatewayError("no_available_workers", _missing(pools, pair, model))
+    return GatewayError("no_available_workers", _missing(pools, query.tried, model))
 
 
 def _unsupported(pair: Sequence[Sequence[WorkerRecord]]) -> GatewayError:
@@ -188,15 +188,16 @@ def _unsupported(pair: Sequence[Sequence[WorkerRecord]]) -> GatewayError:
     )
 
 
-def _missing(pools: Pools, pair: Sequence[Sequence[WorkerRecord]], model: str) -> str:
+def _missing(pools: Pools, tried: frozenset[str], model: str) -> str:
+    """What is not there now. Of engines that are down or passed over nobody can say whether they would fit."""
     if pools.regular.everyone or not (pools.prefill.everyone or pools.decode.everyone):
         return f"no worker is available for the model '{model}'"
     for name, pool in (("prefill", pools.prefill), ("decode", pools.decode)):
         if not pool.everyone:
             return f"there is no {name} engine for the model '{model}'"
-    for name, leg in zip(("prefill", "decode"), pair, strict=True):
-        if not leg:
-            return f"no {name} engine is available for the model '{model}'"
+    legs = (("prefill", pools.prefill), ("decode", pools.decode))
+    if away := [f"no {name} engine" for name, pool in legs if not pool.look(tried)]:
+        return f"{' and '.join(away)} is available for the model '{model}'"
     return f"no prefill engine and decode engine that fit each other are available for the model '{model}'"
 
 

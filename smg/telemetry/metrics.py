@@ -54,7 +54,7 @@ class Metrics:
             "worker_selection_total", "Times a worker was chosen.", "worker", "model", "policy"
         )
         self.routing_decisions_total = counter(
-            "routing_decisions_total", "Times a policy chose, and why.", "model", "policy", "reason"
+            "routing_decisions_total", "Times a policy chose, and why.", "model", "policy", "reason", "leg"
         )
         self.routing_matched_ratio = Histogram(
             *(cells, process, "routing_matched_ratio"),

@@ -17,6 +17,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class WorkerSample(msgspec.Struct, frozen=True):
     """What the region knows of one registered worker: ``worker`` is its id, ``requests`` those in flight on it.
 
+    ``url``, ``models``, ``runtime`` and ``role`` say which engine it is: all other series name it by its id only.
     ``breaker`` is the state of its circuit breaker (0 closed, 1 open, 2 half open), ``failures`` its failures in a row.
     """
 
@@ -25,6 +26,10 @@ class WorkerSample(msgspec.Struct, frozen=True):
     healthy: bool
     breaker: int = 0
     failures: int = 0
+    url: str = ""
+    models: Sequence[str] = ()
+    runtime: str = ""
+    role: str = ""
 
 
 class IndexSample(msgspec.Struct, frozen=True):
@@ -103,12 +108,17 @@ class _Collector:
         failures = GaugeMetricFamily(
             f"{PREFIX}worker_cb_consecutive_failures", "Failures of a worker in a row.", None, ["worker"]
         )
+        info = GaugeMetricFamily(
+            f"{PREFIX}worker_info", "1 for each model of a worker.", None, ["worker", "url", "model", "runtime", "role"]
+        )
         for sample in self._workers:
+            for model in sample.models or ("",):
+                info.add_metric([sample.worker, sample.url, model, sample.runtime, sample.role], 1)
             active.add_metric([sample.worker], sample.requests)
             health.add_metric([sample.worker], int(sample.healthy))
             breaker.add_metric([sample.worker], sample.breaker)
             failures.add_metric([sample.worker], sample.failures)
-        yield from (active, health, breaker, failures)
+        yield from (info, active, health, breaker, failures)
 
 
 def _of_index(index: IndexSample) -> Iterator[Any]:

@@ -18,7 +18,8 @@ from smg.control.fleet import FleetControl
 from smg.control.main import serve
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import MockEngine, Script
-from smg.fleet.sources import StaticSource, WorkerSpec
+from smg.fleet import monitor
+from smg.fleet.sources import ModelCard, StaticSource, WorkerSpec
 from smg.fleet.view import FleetView
 
 
@@ -144,6 +145,72 @@ async def test_another_model_at_the_same_address_is_noticed(settings, region):
         await until(lambda: statuses(view) != {first.url: "ready"})
         async with MockEngine(model="second", port=int(address.rpartition(":")[2])):
             await until(lambda: [model.id for model in view.snapshot().models] == ["second"], 5.0)
+
+
+@contextlib.asynccontextmanager
+async def replaced(engine, **kind):
+    """Kill ``engine`` and run another one at its address."""
+    port = int(engine.url.rpartition(":")[2])
+    await engine.kill()
+    async with MockEngine(port=port, **kind) as other:
+        yield other
+
+
+async def test_an_engine_that_was_replaced_between_two_probes_is_described_anew(settings, region, caplog):
+    first = MockEngine(model="first")
+    await first.start()
+    async with controlling(settings(first.url, health_check_interval_secs=60.0), region) as view:
+        await until(lambda: statuses(view) == {first.url: "ready"})
+        async with replaced(first, model="second", contract="sglang"):
+            await until(lambda: by_url(view, first.url).runtime == "sglang", 5.0)
+            await until(lambda: [model.id for model in view.snapshot().models] == ["second"], 5.0)
+            await until(lambda: statuses(view) == {first.url: "ready"}, 5.0)
+    (told,) = [record for record in caplog.records if record.message == "another engine answers"]
+    assert (told.before["runtime"], told.before["models"]) == ("vllm", "first")
+    assert (told.now["runtime"], told.now["models"]) == ("sglang", "second")
+
+
+async def test_an_engine_with_another_model_than_configured_does_not_serve(settings, region):
+    first = MockEngine(model="first")
+    await first.start()
+    fleet = FleetControl(settings(health_check_interval_secs=60.0), region, [StaticSource(())])
+    fleet.start()
+    fleet.create(WorkerSpec(first.url, models=(ModelCard("first"),)))
+    view = FleetView(region)
+    await until(lambda: statuses(view) == {first.url: "ready"})
+    async with replaced(first, model="second"):
+        why = "the engine serves 'second' now, and is configured for 'first'"
+        await until(lambda: view.status(by_url(view, first.url)) in ("not_ready", "failed"), 5.0)
+        await until(lambda: by_url(view, first.url).reason == why, 5.0)
+        assert by_url(view, first.url).models == ["first"]
+    async with MockEngine(model="first", port=int(first.url.rpartition(":")[2])):
+        await until(lambda: statuses(view) == {first.url: "ready"}, 5.0)
+    await fleet.close()
+
+
+async def test_a_configured_name_that_no_engine_tells_is_for_whatever_it_serves(settings, region):
+    first = MockEngine(model="first")
+    await first.start()
+    fleet = FleetControl(settings(), region, [StaticSource(())])
+    fleet.start()
+    fleet.create(WorkerSpec(first.url, models=(ModelCard("prod"),)))
+    view = FleetView(region)
+    await until(lambda: statuses(view) == {first.url: "ready"})
+    worker = by_url(view, first.url)
+    async with replaced(first, model="second"):
+        await until(lambda: fleet.registry.info(worker.id).model_id == "second", 5.0)
+        await until(lambda: statuses(view) == {first.url: "ready"}, 5.0)
+        assert by_url(view, first.url).models == ["prod"]
+    await fleet.close()
+
+
+async def test_who_an_engine_is_is_asked_now_and_then_without_cause(settings, region, monkeypatch):
+    monkeypatch.setattr(monitor, "DESCRIBE_SECS", 0.3)
+    async with MockEngine(model="first") as engine, controlling(settings(engine.url), region) as view:
+        await until(lambda: statuses(view) == {engine.url: "ready"})
+        engine._servicer.model = "second"  # behind the gateway's back: no connection breaks
+        await until(lambda: [model.id for model in view.snapshot().models] == ["second"], 5.0)
+        assert statuses(view) == {engine.url: "ready"}
 
 
 async def test_control_restarts_and_nothing_moves(settings, region):

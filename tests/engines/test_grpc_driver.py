@@ -344,3 +344,19 @@ class TestFacts:
         engine.script = Script(faults=(Fault(rpc="GetTokenizer", status=grpc.StatusCode.FAILED_PRECONDITION),))
         with pytest.raises(GatewayError):
             [chunk async for chunk in driver.tokenizer_bundle()]
+
+
+class TestAnotherContract:
+    """An engine of another contract has taken the address, and answers every call with "Method not found!"."""
+
+    async def test_what_every_engine_has_is_the_workers_fault(self, ctx, kit):
+        async with MockEngine(contract="sglang") as engine, kit.driver(engine.url) as driver:
+            source = await driver.open(ctx, kit.request())
+            for error in (await fails(source.next()), await fails(driver.info())):
+                assert (error.code, error.status, error.worker_fault) == ("worker_failed", 502, True)
+                assert error.rpc == "UNIMPLEMENTED"
+
+    async def test_what_an_engine_need_not_have_is_501(self, ctx, kit):
+        async with MockEngine(contract="sglang") as engine, kit.driver(engine.url) as driver:
+            error = await fails(driver.embed(ctx, "e1", [1, 2]))
+            assert (error.code, error.status, error.worker_fault) == ("not_implemented", 501, False)

@@ -4,7 +4,7 @@ import pytest
 
 from smg.core.errors import GatewayError
 from smg.engines.transport.address import parse
-from smg.engines.transport.errors import from_status, presentable
+from smg.engines.transport.errors import from_status, of_contract, presentable
 
 STATUSES = [
     ("INVALID_ARGUMENT", 400, "invalid_request", False),
@@ -109,3 +109,24 @@ def test_addresses(url, target, tls):
 def test_what_is_no_address(url):
     with pytest.raises(ValueError, match=r"scheme|address|required"):
         parse(url)
+
+
+@pytest.mark.parametrize("details", ["", "Method not found!", "unknown service vllm.Engine", "Method not implemented!"])
+def test_without_a_method_of_the_contract_the_engine_is_another_one(details):
+    error = of_contract(from_status("UNIMPLEMENTED", details))
+    assert (error.code, error.status, error.worker_fault, error.retryable) == ("worker_failed", 502, True, True)
+    assert error.detail == f"UNIMPLEMENTED: {details}"
+
+
+@pytest.mark.parametrize(
+    ("rpc", "details", "status"),
+    [
+        ("UNIMPLEMENTED", "this engine does not support regex", 501),
+        ("INVALID_ARGUMENT", "Method not found!", 400),
+        ("UNAVAILABLE", "", 503),
+    ],
+)
+def test_what_an_engine_says_of_a_request_stays(rpc, details, status):
+    error = from_status(rpc, details)
+    assert of_contract(error) is error
+    assert error.status == status

@@ -49,6 +49,13 @@ class TestWorkers:
             registry.add(WorkerSpec("grpc://a:5"))
         assert caught.value.status == 503
 
+    def test_a_change_of_status_is_logged_with_url_and_id(self, registry, caplog):
+        worker = registry.add(WorkerSpec(URLS[0]))
+        with caplog.at_level("INFO", "smg.fleet"):
+            registry.set_status(worker.id, "ready")
+        (record,) = caplog.records
+        assert (record.message, record.worker, record.worker_id) == ("worker is ready", URLS[0], worker.id)
+
     def test_status_changes_reach_the_table_before_the_snapshot(self, registry, region):
         worker = registry.add(WorkerSpec(URLS[0]))
         registry.publish()

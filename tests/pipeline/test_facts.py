@@ -3,6 +3,7 @@
 import logging
 
 from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
 from smg.fleet.records import WorkerRecord
 from smg.pipeline.facts import Facts, decision
 from smg.routing.router import Lease
@@ -29,7 +30,7 @@ def test_it_is_noted_and_counted():
     made.selected(LEASE, 1)
     assert ctx.notes["decision"] == decision(LEASE)
     page = render(metrics).decode()
-    assert 'smg_routing_decisions_total{model="m",policy="cache_aware",reason="prefix"} 1.0' in page
+    assert 'smg_routing_decisions_total{leg="regular",model="m",policy="cache_aware",reason="prefix"} 1.0' in page
     assert 'smg_routing_matched_ratio_sum{model="m",policy="cache_aware"} 0.8' in page
 
 
@@ -41,7 +42,7 @@ def test_at_debug_it_is_a_line_of_the_log(caplog):
     with caplog.at_level(logging.DEBUG, "smg.routing"):
         made.selected(LEASE, 1)
     [record] = caplog.records
-    names = ("request", "model", "policy", "reason", "matched", "worker", "rank")
+    names = ("request", "model", "policy", "reason", "matched", "worker", "worker_url", "rank")
     assert {name: getattr(record, name) for name in names} == {
         "request": "r1",
         "model": "m",
@@ -49,5 +50,41 @@ def test_at_debug_it_is_a_line_of_the_log(caplog):
         "reason": "prefix",
         "matched": "64/80",
         "worker": "w1",
+        "worker_url": "grpc://w1",
         "rank": 3,
     }
+
+
+def pair() -> Lease:
+    prefill = Lease(WorkerRecord("p1", 1, "grpc://p1"), "prefix", 16, matched=64, policy="cache_aware", prompt=80)
+    return Lease(WorkerRecord("d1", 2, "grpc://d1"), "load", 0, policy="least_load", prompt=80, prefill=prefill)
+
+
+def test_of_a_pair_both_choices_are_explained():
+    made, ctx, metrics = facts()
+    made.selected(pair(), 1)
+    assert ctx.notes["decision"] == (
+        "policy=least_load; reason=load; matched=0/80; worker=d1; "
+        "prefill=p1; prefill_policy=cache_aware; prefill_reason=prefix; prefill_matched=64/80"
+    )
+    page = render(metrics).decode()
+    assert 'smg_routing_decisions_total{leg="prefill",model="m",policy="cache_aware",reason="prefix"} 1.0' in page
+    assert 'smg_routing_decisions_total{leg="decode",model="m",policy="least_load",reason="load"} 1.0' in page
+    assert 'smg_routing_matched_ratio_sum{model="m",policy="cache_aware"} 0.8' in page
+
+
+def test_engines_are_named_by_their_urls_too():
+    made, ctx, _ = facts()
+    made.selected(pair(), 1)
+    assert (ctx.notes["worker_url"], ctx.notes["prefill_url"]) == ("grpc://d1", "grpc://p1")
+    made.selected(LEASE, 2)
+    assert ctx.notes["worker_url"] == "grpc://w1"
+    assert "prefill_url" not in ctx.notes
+
+
+def test_a_failed_attempt_names_the_engines_url(caplog):
+    made, _, _ = facts()
+    made.selected(pair(), 1)
+    made.retried(GatewayError("worker_failed", "gone", detail="UNAVAILABLE: gone"), "p1", 2, 0.0)
+    [record] = caplog.records
+    assert (record.worker, record.worker_url, record.error) == ("p1", "grpc://p1", "UNAVAILABLE: gone")

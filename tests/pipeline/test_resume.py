@@ -227,6 +227,23 @@ class TestWhatCannotGoOn:
         assert len(place.drivers.opened) == 1
         assert place.idle()
 
+    @pytest.mark.parametrize(
+        ("fields", "error", "why"),
+        [
+            ({"constraint": Constraint("regex", "a+")}, BROKEN, "requests with a constraint, media,"),
+            ({}, BROKEN, "no other worker, or no attempt, is left"),
+            ({}, BUSY, "others are not asked after such an error"),
+        ],
+    )
+    async def test_the_log_says_who_broke_off_and_why_nobody_went_on(self, caplog, fields, error, why):
+        place = world({"w1": [dying("ab", error=error)]})
+        await run(place, **fields)
+        (record,) = [record for record in caplog.records if record.name == "smg.pipeline"]
+        assert (record.levelname, record.message) == ("WARNING", "answer broke off")
+        assert (record.worker, record.worker_url) == ("w1", place.fleet.workers["w1"].url)
+        assert (record.code, record.error, record.tokens) == (error.code, error.message, len(mock.encode_text("ab")))
+        assert record.why.startswith(why)
+
     def test_images_are_not_kept_for_it(self):
         image = Message("user", [MediaPart("image", url="https://a/b.png")])
         assert may_resume(GenerationRequest("test", "m", messages=MESSAGES), None)

@@ -116,13 +116,28 @@ class TestNobody:
         error = refused(fleet_of(*names))
         assert (error.status, error.code, error.message) == (503, "no_available_workers", words)
 
+    @pytest.mark.parametrize("status", ["pending", "not_ready", "failed"])
     @pytest.mark.parametrize(("down", "kind"), [("p1", "prefill"), ("d1", "decode")])
-    def test_PD_01_one_side_out_is_503_at_once(self, down, kind):
+    def test_PD_01_one_side_out_is_503_at_once(self, down, kind, status):
         fleet = fleet_of("p1", "d1")
-        fleet.set(down, "failed")
+        fleet.set(down, status)
         error = refused(fleet)
         assert (error.status, error.message) == (503, f"no {kind} engine is available for the model 'm'")
         assert error.headers()["retry-after"] == "1"
+
+    def test_both_sides_out(self):
+        fleet = fleet_of("p1", "d1")
+        fleet.set_only()
+        assert refused(fleet).message == "no prefill engine and no decode engine is available for the model 'm'"
+
+    def test_one_that_has_been_tried_is_the_one_that_is_missing(self):
+        error = refused(fleet_of("p1", "d1"), tried=frozenset({"d1"}))
+        assert error.message == "no decode engine is available for the model 'm'"
+
+    def test_two_that_would_not_fit_while_one_is_down(self):
+        fleet = fleet_of("p1", "d1", p1={"affinity": "a"}, d1={"affinity": "b"})
+        fleet.set("p1", "not_ready")
+        assert refused(fleet).message == "no prefill engine is available for the model 'm'"
 
     def test_two_that_do_not_fit(self):
         assert "fit each other" in refused(fleet_of("p1", "d1", p1={"affinity": "a"}, d1={"affinity": "b"})).message

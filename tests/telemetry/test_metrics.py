@@ -150,6 +150,14 @@ def test_series_of_workers_that_are_gone_vanish():
     assert page["smg_worker_health"] == {(("worker", "w2"),): 1, (("worker", "w3"),): 0}
 
 
+def test_which_engine_an_id_stands_for():
+    known = WorkerSample("w1", 0, True, 0, 0, "grpc://e1:50051", ("a", "b"), "vllm", "decode")
+    page = scrape(Metrics(LocalCells(), 0), known)
+    engine = {"worker": "w1", "url": "grpc://e1:50051", "runtime": "vllm", "role": "decode"}
+    assert [dict(key) for key in page["smg_worker_info"]] == [engine | {"model": model} for model in ("a", "b")]
+    assert set(page["smg_worker_info"].values()) == {1}
+
+
 def test_every_family_has_the_prefix_a_help_text_and_the_right_suffix():
     for family in Metrics(LocalCells(), 0).families():
         assert family.name.startswith("smg_")

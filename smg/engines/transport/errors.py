@@ -18,6 +18,9 @@ _OVERSIZE = re.compile(r"message (larger than max|exceeds maximum size)")
 # How our own side of a call refuses one: grpcio's words, and those of the native transport.
 _ANSWER_OVERSIZE = re.compile(r"\bCLIENT: Received message larger than max|^a message beyond the size limit")
 
+# How servers say that they have no such method at all; an engine's own refusal of a feature has words of its own.
+_NO_METHOD = re.compile(r"\s*$|.*\b(method not (found|implemented)|unknown (service|method))\b", re.I | re.S)
+
 # Longest part of an engine's own message that a client gets to see, in characters.
 _SHOWN = 400
 # An absolute path, a host and port, a traceback: nothing of this may reach a client.
@@ -68,6 +71,7 @@ _ANSWER_TOO_LARGE = Meaning(
     "the engine's answer has a larger message than the gateway takes from engines (--grpc-max-message-size)",
 )
 _CONSTRAINT = Meaning("constraint_failed", 422, "the engine could not satisfy the output constraint", relay=True)
+_NOT_ITS_CONTRACT = Meaning("worker_failed", 502, "the engine does not speak the contract it is known for", fault=True)
 _STREAM_BROKEN = Meaning("worker_stream_failed", 502, "the engine's stream broke off", fault=True)
 
 
@@ -106,6 +110,20 @@ def from_status(
         if shown:
             message = f"{meaning.text}: {shown}"
     return RpcError(rpc, meaning, message, details)
+
+
+def of_contract(error: GatewayError) -> GatewayError:
+    """What ``error`` means for an RPC that every engine of the contract has.
+
+    Where there is no such method another engine has taken the address: that is the worker's fault, and others may be
+    tried. What an engine says of one request with the same status (a feature that it lacks) stays as it is.
+    """
+    if not isinstance(error, RpcError) or error.rpc != "UNIMPLEMENTED" or error.worker_fault:
+        return error
+    details = error.detail.removeprefix(f"{error.rpc}: ")
+    if not _NO_METHOD.match(details):
+        return error
+    return RpcError(error.rpc, _NOT_ITS_CONTRACT, _NOT_ITS_CONTRACT.text, details)
 
 
 def presentable(details: str) -> str:

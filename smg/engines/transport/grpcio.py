@@ -113,6 +113,12 @@ class GrpcioTransport:
         ended: Callable[[RpcError | None], None] = lambda error: self._done(connection, error)  # noqa: E731
         return GrpcioCall(call, ended)
 
+    @property
+    def connected(self) -> bool:
+        """Whether all connections stand. One that broke stands again only once a call has asked for it."""
+        ready = grpc.ChannelConnectivity.READY
+        return bool(self._connections) and all(each.channel.get_state() is ready for each in self._connections)
+
     async def close(self) -> None:
         """Close all connections; running calls end with UNAVAILABLE. Idempotent."""
         self._closed = True
