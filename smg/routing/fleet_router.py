@@ -92,12 +92,12 @@ class FleetRouter:
 
     def _take_pair(self, query: Query, pools: Pools) -> Lease:
         """Choose the prefill worker among those seen ready, for it a decode worker, and encode workers if need be."""
-        prefill = lease = self._take(aimed(for_leg(query, "prefill"), pools.prefill), pools.prefill)
+        prefill = lease = self._take(aimed(for_leg(query, "prefill"), pools.prefill, pools), pools.prefill)
         try:
             facts = roles.facts(prefill.worker)
             if not pools.look_decode(query, facts):
                 raise GatewayError("no_available_workers", "the decode engines have just become unavailable")
-            lease = self._take(aimed(for_leg(query, "decode"), pools.decode), pools.decode)
+            lease = self._take(aimed(for_leg(query, "decode"), pools.decode, pools), pools.decode)
             lease.prefill = prefill
             if pools.encodes(query, facts):
                 if not pools.look_encode(query, facts):
