@@ -156,7 +156,7 @@ def aimed(query: Query, candidates: Candidates, pools: Pools) -> Query:
     if target is None:
         return query
     meant = targets.numbers(target, pools.places)
-    if not meant or targets.numbers(target, candidates.everyone) and not target.isdecimal():
+    if not meant or (targets.numbers(target, candidates.everyone) and not target.isdecimal()):
         return query
     place = pools.places[meant[0]]
     here = target.isdecimal() and place.name in {other.name for other in candidates.everyone}

@@ -98,7 +98,7 @@ class Supervisor:
         self.roles = self._make_roles()
 
     def run(self) -> int:
-        """Keep the gateway alive until it is told to stop; returns the exit status (0: nothing was cut off or failed)."""
+        """Keep the gateway alive until told to stop; returns the exit status (0: nothing was cut off, nor failed)."""
         self.region.claim_process(self.settings.server.workers + 1, os.getpid())
         handlers = self._take_signals()
         try:

@@ -30,8 +30,8 @@ class ConsistentHashing:
         """A target is a worker's id, its URL, ``URL@RANK``, or its number in the fleet.
 
         Raises:
-            GatewayError: ``invalid_value`` when a target is named that there is not, ``no_available_workers`` when it is
-                not ready.
+            GatewayError: ``invalid_value`` when a target is named that there is not, ``no_available_workers`` when it
+                is not ready.
         """
         if query.hints.target_worker:
             return Choice(targets.position(query.hints.target_worker, candidates), "target_worker_hit")
