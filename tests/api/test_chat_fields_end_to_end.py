@@ -200,7 +200,7 @@ class TestReasoning:
     @pytest.fixture(autouse=True)
     async def thinks(self, engines, monkeypatch):
         say(engines, self.SCRIPT)
-        monkeypatch.setattr("smg.pipeline.reading.choose", _with_base)
+        monkeypatch.setattr("smg.pipeline.formats.choose", _with_base)
 
     async def test_is_apart(self, ask):
         (choice,) = (await ask())[0].values()

@@ -167,7 +167,7 @@ class TestErrors:
         def broken(*_):
             raise KeyError("secret")
 
-        monkeypatch.setattr("smg.pipeline.generation.share_out", broken)
+        monkeypatch.setattr("smg.pipeline.preparing.share_out", broken)
         place = world({"w1": [ANSWER]})
         async with serving(place.services) as url:
             for stream in (False, True):
