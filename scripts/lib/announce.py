@@ -26,7 +26,9 @@ class Target:
         found.add_argument("--host", default="127.0.0.1")
         found.add_argument("--port", type=int, default=30000)
         found.add_argument("--tls-cert-path", default=os.environ.get("SMG_TLS_CERT_PATH"))
+        found.add_argument("--api-key", default=None)
         given, _ = found.parse_known_args(flags)
+        self.key = given.api_key or next(iter(shlex.split(os.environ.get("SMG_API_KEY", ""))), None)
         self.host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(given.host, given.host)
         self.port = given.port
         self.tls = given.tls_cert_path is not None
@@ -47,7 +49,7 @@ class Target:
         else:
             link = http.client.HTTPConnection(self.host, self.port, timeout=5)
         try:
-            link.request("GET", path)
+            link.request("GET", path, headers={"authorization": f"Bearer {self.key}"} if self.key else {})
             answer = link.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException):
@@ -64,7 +66,7 @@ def curl_line(target: Target) -> str:
     body = {"model": model, "messages": [question], "max_tokens": 100, "stream": True}
     words = ["curl", "-N"] + (["-k"] if target.tls else []) + [f"{target.url}/v1/chat/completions"]
     line = " ".join(words) + " -H 'content-type: application/json'"
-    if status == 401:
+    if target.key or status == 401:
         line += ' -H "authorization: Bearer $SMG_API_KEY"'
     return f"{line} \\\n    -d {shlex.quote(json.dumps(body))}"
 

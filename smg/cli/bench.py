@@ -188,7 +188,7 @@ def load(given: argparse.Namespace) -> int:
         from smg.cli import load as generator
         from smg.cli.load_report import text
     except ModuleNotFoundError as error:
-        print(f"smg-bench: {error.name} is missing; install smg-server[bench]", file=sys.stderr)
+        print(f"smg-bench: {error.name} is missing; try: {sys.executable} -m pip install aiohttp", file=sys.stderr)
         return 2
     names = {field.name for field in msgspec.structs.fields(generator.Plan)}
     plan = generator.Plan(**{name: value for name, value in vars(given).items() if name in names})

@@ -105,6 +105,8 @@ async def connect(state_dir: str, gateway: str | None) -> ControlClient:
     found = {name: client for name in names if (client := await _alive(state_dir, name)) is not None}
     if gateway is not None:
         found = {name: client for name, client in found.items() if name == gateway}
+        if not found:
+            raise NoGateway(f"no gateway {gateway} answers in {state_dir}")
     if not found:
         raise NoGateway(f"no gateway answers in {state_dir}")
     if len(found) > 1:

@@ -46,11 +46,13 @@ async def serve(
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    legs = LegSource(settings.disaggregation, settings.fleet.backend)
     sources: list[WorkerSource] = [
         StaticSource(settings.fleet.worker_urls, settings.fleet.backend, settings.fleet.worker_api_key),
-        LegSource(settings.disaggregation, settings.fleet.backend),
+        legs,
         StaticSource(extra_urls),
     ]
+    named = len(settings.fleet.worker_urls) + len(legs.specs) + len(extra_urls)
     if settings.fleet.discovery_file is not None:
         sources.append(FileSource(settings.fleet.discovery_file, settings.fleet.discovery_check_interval_secs))
     fleet = FleetControl(settings, region, sources)
@@ -65,7 +67,7 @@ async def serve(
         except OSError as error:
             # Routing does not need it; admin calls will say that control does not answer.
             log.error("no control socket", extra={"error": str(error)})
-        log.info("control is up", extra={"workers": len(settings.fleet.worker_urls) + len(extra_urls)})
+        log.info("control is up", extra={"workers": named})
         await stop.wait()
     finally:
         await admin.close()

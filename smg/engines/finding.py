@@ -36,6 +36,8 @@ def scheme_of(url: str) -> Scheme:
     if named in ("ipc", "zmq"):
         zmq.parse(url)
         return "zmq"
+    if named not in ("", "grpc", "grpcs"):
+        raise ValueError(f"{url!r}: the scheme must be grpc, grpcs, http, https, ipc or zmq")
     grpc.parse(url)
     return "grpc" if named else ""
 

@@ -102,9 +102,10 @@ def max_tokens(request: EngineRequest) -> int | None:
 
 def logit_bias(request: EngineRequest) -> dict[int, float]:
     """Biases by token id. Raises GatewayError (400) for what is no token id or no number."""
+    last = request.vocab_size - 1 if request.vocab_size else INT32[1]
     for token in request.sampling.logit_bias:
-        if not 0 <= token <= INT32[1]:
-            raise bad_request("is not a token id", f"logit_bias.{token}")
+        if not 0 <= token <= last:
+            raise bad_request(f"a token id must be between 0 and {last}, not {token}", f"logit_bias.{token}")
     return {token: number(f"logit_bias.{token}", bias, 0.0) for token, bias in request.sampling.logit_bias.items()}
 
 

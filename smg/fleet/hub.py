@@ -47,7 +47,7 @@ def obtain(name: HubName) -> Path:
     try:
         import huggingface_hub
     except ImportError:
-        message = f"{name} is a name on the hub, which needs huggingface-hub: pip install 'smg-server[hub]'"
+        message = f"{name} is a name on the hub, which needs the package huggingface-hub (pip install huggingface-hub)"
         raise HubError(message) from None
     found = _cached(name)
     if found is not None:

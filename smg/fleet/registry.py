@@ -21,6 +21,7 @@ from smg.engines.table import adapter
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.loads import LoadReport
 from smg.fleet.models import derive
+from smg.fleet.policies import Conflicts
 from smg.fleet.ranks import ranks_of
 from smg.fleet.records import (
     STATUS_CODES,
@@ -54,6 +55,7 @@ class Registry:
         self._dp_aware = dp_aware
         self._infos: dict[str, EngineInfo] = {}
         self._loads: dict[str, LoadReport] = {}
+        self._conflicts = Conflicts()
         self.dirty = asyncio.Event()
         snapshot = _published(region)
         self._workers = {worker.id: worker for worker in snapshot.workers}
@@ -227,6 +229,7 @@ class Registry:
     def publish(self) -> None:
         """Write the snapshot to the region. One that does not fit is logged, and the last one stays in force."""
         self.dirty.clear()
+        self._conflicts.look(self.models, self.workers)
         snapshot = FleetSnapshot(
             version=self._region.snapshot_version() + 1,
             workers=self.workers,

@@ -134,7 +134,7 @@ class Media:
             try:
                 await asyncio.to_thread(importlib.import_module, "smg.vision.service")
             except ModuleNotFoundError as error:
-                message = "this gateway is installed without support for media (smg-server[vision])"
+                message = "this gateway is installed without support for media (the extra 'vision')"
                 raise GatewayError("multimodal_not_supported", message, detail=repr(error)) from None
         if self._vision is None:
             from smg.vision.service import Vision

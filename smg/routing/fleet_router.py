@@ -18,6 +18,7 @@ from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
 from smg.fleet import roles
 from smg.fleet.breaker import CircuitBreakers, Outcome
+from smg.fleet.policies import LABEL, asking
 from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
 from smg.routing.candidates import Candidates
@@ -92,12 +93,12 @@ class FleetRouter:
 
     def _take_pair(self, query: Query, pools: Pools) -> Lease:
         """Choose the prefill worker among those seen ready, for it a decode worker, and encode workers if need be."""
-        prefill = lease = self._take(aimed(for_leg(query, "prefill"), pools.prefill), pools.prefill)
+        prefill = lease = self._take(aimed(for_leg(query, "prefill"), pools.prefill, pools), pools.prefill)
         try:
             facts = roles.facts(prefill.worker)
             if not pools.look_decode(query, facts):
                 raise GatewayError("no_available_workers", "the decode engines have just become unavailable")
-            lease = self._take(aimed(for_leg(query, "decode"), pools.decode), pools.decode)
+            lease = self._take(aimed(for_leg(query, "decode"), pools.decode, pools), pools.decode)
             lease.prefill = prefill
             if pools.encodes(query, facts):
                 if not pools.look_encode(query, facts):
@@ -245,7 +246,7 @@ class FleetRouter:
         if found is None:
             names = {model.id, *model.aliases}
             workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
-            policy = model.policy or next((w.labels["policy"] for w in workers if w.labels.get("policy")), "")
+            policy = model.policy or next((worker.labels[LABEL] for worker in asking(model, workers)), "")
             found = self._pools[model.id] = Pools(workers, self._region, policy)
         return found
 

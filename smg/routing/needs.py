@@ -11,13 +11,13 @@ from smg.core.errors import GatewayError
 from smg.core.request import Constraint, GenerationRequest
 from smg.engines.capabilities import CONSTRAINTS, FEATURES
 from smg.engines.constraints import param_of
+from smg.engines.http.routes import ROUTES
 from smg.fleet.records import WorkerRecord
 from smg.routing.router import Query
 
 # Feature to the request's field, where their names differ.
 _PARAMS: Mapping[str, str] = {
-    "generate": "model",
-    "embed": "model",
+    **dict.fromkeys(("generate", "embed", *(route.feature for route in ROUTES)), "model"),
     "prompt_logprobs": "logprobs",
     "lora": "lora_path",
     "dp_rank": "data_parallel_rank",

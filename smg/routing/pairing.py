@@ -12,8 +12,8 @@ from smg.core.errors import GatewayError
 from smg.core.request import Hints
 from smg.fleet import roles
 from smg.fleet.records import Role, WorkerRecord
-from smg.routing import needs
-from smg.routing.candidates import Candidates
+from smg.routing import needs, targets
+from smg.routing.candidates import Candidates, places
 from smg.routing.router import Query
 
 DISAGGREGATION = "disaggregation"
@@ -51,6 +51,7 @@ class Pools:
             return Candidates([worker for worker in workers if worker.role == role], region, asked)
 
         self.everyone = tuple(workers)
+        self.places = tuple(places(workers))
         self.regular, self.prefill, self.decode, self.encode = of("regular"), of("prefill"), of("decode"), of("encode")
         self._groups: dict[tuple[str, ...], list[str]] = {}
         for worker in self.prefill.workers:
@@ -146,12 +147,20 @@ def for_item(query: Query, digest: str) -> Query:
     return replace(query, ids=(), text="", leg="encode", tokens=0, hints=hints, needs=_ENCODES, wishes=frozenset())
 
 
-def aimed(query: Query, candidates: Candidates) -> Query:
-    """``query`` for one worker of a pair: a worker that the client has named counts where it is one of these."""
+def aimed(query: Query, candidates: Candidates, pools: Pools) -> Query:
+    """``query`` for one worker of a pair: a worker that the client has named counts where it is one of these.
+
+    A number is one in the model's whole fleet. What names nobody at all is left, for the policy to refuse.
+    """
     target = query.hints.target_worker
-    if target is None or any(target in (worker.id, worker.url) for worker in candidates.workers):
+    if target is None:
         return query
-    return replace(query, hints=replace(query.hints, target_worker=None))
+    meant = targets.numbers(target, pools.places)
+    if not meant or (targets.numbers(target, candidates.everyone) and not target.isdecimal()):
+        return query
+    place = pools.places[meant[0]]
+    here = target.isdecimal() and place.name in {other.name for other in candidates.everyone}
+    return replace(query, hints=replace(query.hints, target_worker=place.name if here else None))
 
 
 def refusal(query: Query, pools: Pools, expected: Sequence[WorkerRecord], model: str) -> GatewayError:

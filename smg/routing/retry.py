@@ -11,6 +11,7 @@ from smg.config.settings import RoutingSettings
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.routing.targets import TargetDown
 
 BUDGET_WINDOW_SECS = 10.0
 # Retries that are always allowed within the window: a gateway with little to do is no storm.
@@ -97,8 +98,10 @@ class Attempts:
         Raises:
             GatewayError: ``error`` itself, when there is no use in waiting or it has taken too long.
         """
+        # A named worker that has just failed may be asked once more.
+        hopeless = isinstance(error, TargetDown) and not self.tried
         self.tried = frozenset()
-        least = patience() if error.code == "no_available_workers" else None
+        least = patience() if error.code == "no_available_workers" and not hopeless else None
         # A permit that another request gives back is not told to anybody: look often enough.
         wait = min(self._wait(error, least), max(least or 0.0, REFUSED_SECS))
         self._waited += wait

@@ -80,8 +80,12 @@ async def authenticate(nxt: Next, request: Request) -> HTTPResponse | None:
 
 
 async def read_body(nxt: Next, request: Request) -> HTTPResponse | None:
-    """Have the whole body before the handler starts."""
+    """Have the whole body before the handler starts. One that is compressed is refused (415)."""
     if request.stream is not None and request.stream.request_body:
+        coding = request.headers.get("content-encoding", "").strip().lower()
+        if coding not in ("", "identity"):
+            told = f"The content-encoding {coding[:64]!r} is not understood; send the body plain."
+            raise GatewayError("unsupported_media_type", told)
         ctx: RequestContext = request.ctx.smg
         assert isinstance(request, GatewayRequest)
         try:

@@ -10,6 +10,9 @@ STEADY_SECONDS = 30.0
 FIRST_DELAY = 0.25
 # With the time a process takes to start this keeps "back within five seconds".
 LONGEST_DELAY = 2.0
+# A process that has never run so long, and has exited so many times with an error, cannot be started at all.
+STARTED_SECONDS = 10.0
+HOPELESS_STARTS = 3
 
 
 class Role:
@@ -31,6 +34,13 @@ class Role:
         self._start = start
         self._started = 0.0
         self._failures = 0
+        self._ran = False
+        self._bad_starts = 0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it has failed by itself, and only so, since the gateway was started."""
+        return not self._ran and self._bad_starts >= HOPELESS_STARTS
 
     def start(self) -> Child:
         """Fork the process now."""
@@ -39,9 +49,14 @@ class Role:
         self.child = self._start()
         return self.child
 
-    def ended(self) -> float:
-        """The process has ended: plan its restart and return the delay in seconds (0 for the first failure)."""
+    def ended(self, how: str = "") -> float:
+        """The process has ended: plan its restart and return the delay in seconds (0 for the first failure).
+
+        ``how`` is what ``process.reap`` says: who was killed was not at fault.
+        """
         now = clock.monotonic()
+        self._ran = self._ran or now - self._started >= STARTED_SECONDS
+        self._bad_starts = self._bad_starts + 1 if how.startswith("exit code") and how != "exit code 0" else 0
         if now - self._started >= STEADY_SECONDS:
             self._failures = 0
         delay = 0.0 if self._failures == 0 else min(LONGEST_DELAY, FIRST_DELAY * 2 ** (self._failures - 1))

@@ -2,18 +2,26 @@
 
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from smg._native.region import Region
 from smg.config import Settings, SettingsError
+from smg.engines.finding import scheme_of
 from smg.engines.table import ADAPTERS
+from smg.parsing.choose import check_names
+from smg.pipeline.media import check_settings
 from smg.security.access import Gate
 from smg.server.sockets import StartError, tls_context
 from smg.server.supervisor import Supervisor
 from smg.telemetry.logs import configure
 
 log = logging.getLogger("smg.server")
+
+_HOST = re.compile(r"[\w.-]+|\[?[0-9a-fA-F:.]+\]?")
+# RFC 9110, 5.6.2: a token.
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def run(
@@ -26,7 +34,8 @@ def run(
     """Run until SIGTERM or SIGINT; returns the exit status. The arguments are those of ``Supervisor``.
 
     Raises:
-        SettingsError: settings that would make every child fail (certificate, state directory, engine contract).
+        SettingsError: settings that would make every child fail (certificate, state directory, engine
+            contract, engine addresses, parsers, networks).
         StartError: it could not even start (port in use).
     """
     problems = check(settings)
@@ -77,4 +86,40 @@ def check(settings: Settings) -> list[str]:
         problems.append(f"--state-dir: {str(directory)!r} cannot be made: {error.strerror}")
     if settings.fleet.backend is not None and settings.fleet.backend not in ADAPTERS:
         problems.append(f"--backend: {settings.fleet.backend!r} is not one of {', '.join(sorted(ADAPTERS))}")
+    problems += _addresses(settings)
+    try:
+        check_names(settings)
+    except SettingsError as error:
+        problems += error.problems
+    if (problem := check_settings(settings)) is not None:
+        problems.append(problem)
+    return problems + _places(settings)
+
+
+def _addresses(settings: Settings) -> list[str]:
+    """Engine addresses of known schemes that nothing could connect to."""
+    pairs, problems = settings.disaggregation, []
+    named = [("--worker-urls", url) for url in settings.fleet.worker_urls]
+    for flag, values in (("--prefill", pairs.prefill), ("--decode", pairs.decode), ("--encode", pairs.encode)):
+        # What is no address at all was found when the settings were read.
+        named += [(flag, word) for value in values for word in value.split() if "://" in word]
+    for flag, url in named:
+        try:
+            scheme_of(url)
+        except ValueError as error:
+            problems.append(f"{flag}: {error}")
+    return problems
+
+
+def _places(settings: Settings) -> list[str]:
+    """Hosts, directories and headers that could not be."""
+    media, problems = settings.media, []
+    if media.allowed_local_path is not None and not Path(media.allowed_local_path).is_dir():
+        problems.append(f"--allowed-local-media-path: {media.allowed_local_path!r} is no directory")
+    for host in media.allowed_domains:
+        if not _HOST.fullmatch(host):
+            problems.append(f"--allowed-media-domains: {host!r} is not a host name")
+    for name in settings.server.request_id_headers:
+        if not _HEADER.fullmatch(name):
+            problems.append(f"--request-id-headers: {name!r} is not a header's name")
     return problems

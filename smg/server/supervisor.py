@@ -93,11 +93,12 @@ class Supervisor:
         self._deadline: float | None = None
         self._signals = 0
         self._killed = False
+        self._failed = False
         self._announced = False
         self.roles = self._make_roles()
 
     def run(self) -> int:
-        """Keep the gateway alive until it is told to stop; returns the exit status (0: nothing was cut off)."""
+        """Keep the gateway alive until told to stop; returns the exit status (0: nothing was cut off, nor failed)."""
         self.region.claim_process(self.settings.server.workers + 1, os.getpid())
         handlers = self._take_signals()
         try:
@@ -119,7 +120,7 @@ class Supervisor:
                 signal.signal(number, handler)
             signal.set_wakeup_fd(-1)
             self._close()
-        return int(self._killed)
+        return int(self._killed or self._failed)
 
     # starting
 
@@ -174,13 +175,25 @@ class Supervisor:
         how = process.reap(child)
         if role.process is not None:
             self.region.clear_process(role.process)
-        delay = role.ended()
-        if self._restarts:
+        delay = role.ended(how)
+        if self._restarts and role.hopeless:
+            log.error("%s cannot be started (%s each time), stopping", role.name, how, extra={"ended": child.pid})
+            self._give_up()
+        elif self._restarts:
             log.error("%s ended (%s), restarting", role.name, how, extra={"ended": child.pid, "delay_seconds": delay})
             self._metrics.process_restarts_total.inc(role.kind)
         else:
             role.restart_at = None
             log.info("%s ended (%s)", role.name, how, extra={"ended": child.pid})
+
+    def _give_up(self) -> None:
+        """Stop at once, as failed: nothing that ran before is lost by it."""
+        self._failed = True
+        for listener in self.listeners:
+            listener.close()
+        for kind in ("worker", "control", "engine"):
+            self._signal(kind, signal.SIGTERM)
+        self._enter(Phase.STOPPING, STOP_SECONDS)
 
     @property
     def _restarts(self) -> bool:

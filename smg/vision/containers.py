@@ -48,7 +48,7 @@ def opened(encoded: bytes, kind: str) -> Iterator[Any]:
     try:
         import av
     except ModuleNotFoundError as error:
-        message = f"this gateway is installed without support for this kind of {kind} (smg-server[vision])"
+        message = f"this gateway is installed without support for this kind of {kind} (the extra 'vision')"
         raise GatewayError("multimodal_not_supported", message, detail=repr(error)) from None
     try:
         with av.open(io.BytesIO(encoded), mode="r", options=dict(_OPTIONS)) as container:

@@ -85,6 +85,8 @@ def test_without_a_gateway_it_says_so(tmp_path, capsys):
     left.touch()
     assert main(["--state-dir", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"smg-server fleet: no gateway answers in {tmp_path}\n"
+    assert main(["--state-dir", str(tmp_path), "--gateway", "zzz"]) == 1
+    assert capsys.readouterr().err == f"smg-server fleet: no gateway zzz answers in {tmp_path}\n"
 
 
 async def test_control_that_dies_meanwhile_is_an_error_and_no_traceback(tmp_path):

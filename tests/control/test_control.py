@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from smg._native import region as table
-from smg.config.settings import FleetSettings, ServerSettings, Settings
+from smg.config.settings import DisaggregationSettings, FleetSettings, ServerSettings, Settings
 from smg.control import frames
 from smg.control.client import ControlClient
 from smg.control.fleet import FleetControl
@@ -365,7 +365,7 @@ class TestAdminSocket:
 BODY = """
 import sys, msgspec
 from smg._native.region import Region
-from smg.config.settings import Settings
+from smg.config.settings import DisaggregationSettings, Settings
 from smg.control.main import run
 run(msgspec.json.decode(sys.argv[2], type=Settings), Region.attach(int(sys.argv[1])))
 """
@@ -390,3 +390,13 @@ async def test_the_process_ends_cleanly_on_sigterm(settings, region):
 async def test_flags_that_make_no_sense_end_the_start(settings, region, urls, backend):
     with pytest.raises(ValueError, match=r"grpc|abacus"):
         await serve(settings(*urls, backend=backend), region, (), asyncio.Event())
+
+
+async def test_the_engines_that_flags_name_are_counted_those_of_pairs_too(settings, region, caplog):
+    caplog.set_level("INFO", "smg.control")
+    pairs = DisaggregationSettings(prefill=("grpc://127.0.0.1:1", "8998"), decode=("grpc://127.0.0.1:2",))
+    given = msgspec.structs.replace(settings("grpc://127.0.0.1:3"), disaggregation=pairs)
+    async with controlling(given, region):
+        await until(lambda: any(record.message == "control is up" for record in caplog.records))
+    (record,) = [record for record in caplog.records if record.message == "control is up"]
+    assert record.workers == 3

@@ -99,6 +99,7 @@ class TestCreate:
         [
             ({"url": "ftp://a:1"}, "url"),
             ({"url": "grpc://a"}, "url"),
+            ({"url": "gopher://a:1"}, "url"),
             ({"url": "grpc://a:1", "runtime": "abacus"}, "url"),
             ({"url": "grpc://a:1", "cost": float("inf")}, "cost"),
             ({"url": 7}, None),
@@ -168,6 +169,9 @@ class TestPatch:
             ):
                 assert (error.status, error.param) == (400, "labels.policy")
                 assert "cache_threshold" in error.message
+            error = await refused(place, "patch", id=made["id"], patch={"labels": {"policy": "nonsense"}})
+            assert (error.status, error.param) == (400, "labels.policy")
+            assert "'nonsense'" in error.message
 
     async def test_it_outlives_control_and_what_the_flags_say(self, region, tmp_path):
         async with MockEngine() as engine:

@@ -83,8 +83,8 @@ def test_CF_02_a_message_that_is_too_large_for_the_engine_is_the_clients(details
     assert "4194304" in error.message
 
 
-def test_long_messages_are_cut_and_only_the_first_line_is_shown():
-    assert presentable("top_p must be in (0, 1]\nmore") == "top_p must be in (0, 1]"
+def test_long_messages_are_cut_and_lines_joined():
+    assert presentable("regex parse error:\n    (a\n    ^\nunclosed\n") == "regex parse error: (a ^ unclosed"
     assert len(presentable("x" * 1000)) == 400
 
 

@@ -117,6 +117,8 @@ class TestRequest:
             ({"sampling": Sampling(temperature=-1.0)}, "temperature"),
             ({"sampling": Sampling(top_p=math.nan)}, "top_p"),
             ({"sampling": Sampling(logit_bias={-1: 1.0})}, "logit_bias.-1"),
+            ({"sampling": Sampling(logit_bias={100_000_000: 1.0}), "vocab_size": 32_000}, "logit_bias.100000000"),
+            ({"sampling": Sampling(logit_bias={32_000: 1.0}), "vocab_size": 32_000}, "logit_bias.32000"),
             ({"limits": Limits(max_tokens=-1)}, "max_tokens"),
             ({"limits": Limits(min_tokens=2**32)}, "min_tokens"),
             ({"stop_ids": (-5,)}, "stop_token_ids"),

@@ -208,7 +208,7 @@ def test_a_hub_that_cannot_be_reached(server, monkeypatch):
 
 def test_without_the_client_library_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(HubError, match=r"pip install 'smg-server\[hub\]'"):
+    with pytest.raises(HubError, match=r"pip install huggingface-hub"):
         obtain(HubName("org/name"))
 
 

@@ -135,3 +135,10 @@ class TestWhereItGoes:
         for name in ADAPTERS:
             fleet.set(name, "failed")
         assert refused(router, needs=frozenset({"poem"})).status == 503
+
+
+def test_a_route_that_no_engine_has_is_the_models_lack_and_no_field_of_the_request(fleet):
+    with pytest.raises(GatewayError) as caught:
+        needs.check(Query("m", needs=frozenset({"transcriptions_api"})), list(fleet.workers.values()))
+    assert caught.value.param == "model"
+    assert "transcription of audio" in caught.value.message

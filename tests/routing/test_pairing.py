@@ -103,6 +103,23 @@ class TestWhoIsAPair:
                 router.release(lease, "ok")
             assert seen == {target.removeprefix("grpc://")}
 
+    @pytest.mark.parametrize(("number", "pair"), [("1", ("p1", None)), ("0", (None, "d1"))])
+    def test_a_number_is_one_in_the_whole_fleet(self, number, pair):
+        router = router_of(fleet_of("d1", "p1", "p2", "p3"), "consistent_hashing")
+        for _ in range(20):
+            lease = router.select(Query("m", hints=Hints(target_worker=number)))
+            assert lease.worker.id == (pair[1] or "d1")
+            assert pair[0] in (None, lease.prefill.worker.id)
+            router.release(lease, "ok")
+
+    @pytest.mark.parametrize("target", ["99", "nobody"])
+    def test_a_named_worker_that_there_is_not_is_refused(self, target):
+        fleet = fleet_of("p1", "d1")
+        with pytest.raises(GatewayError) as caught:
+            router_of(fleet, "consistent_hashing").select(Query("m", hints=Hints(target_worker=target)))
+        assert (caught.value.status, caught.value.param) == (400, "x-smg-target-worker")
+        assert fleet.idle()
+
 
 class TestNobody:
     @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ class TestParameters:
     @pytest.mark.parametrize(
         ("text", "why"),
         [
-            ("fastest", "one of"),
+            ("fastest", "'fastest' is no policy"),
             ("cache_aware: speed=9", "no parameter of cache_aware"),
             ("cache_aware: retry_max_retries=9", "no parameter of cache_aware"),
             ("random: cache_threshold=0.5", "there are: none"),

@@ -315,12 +315,24 @@ class TestConsistentHashing:
         lease = serve(router_of(fleet, "consistent_hashing"), Query("qwen", hints=Hints(target_worker=target)))
         assert (lease.worker.id, lease.reason) == ("w5", "target_worker_hit")
 
-    @pytest.mark.parametrize("target", ["w1", "99", "nobody"])
-    def test_a_target_that_is_not_there_has_no_fallback(self, fleet, target):
+    @pytest.mark.parametrize("target", ["w1", "grpc://w1", "1"])
+    def test_a_target_that_is_down_has_no_fallback(self, fleet, target):
         fleet.set("w1", "failed")
         with pytest.raises(GatewayError) as caught:
             router_of(fleet, "consistent_hashing").select(Query("qwen", hints=Hints(target_worker=target)))
-        assert caught.value.code == "no_available_workers"
+        assert (caught.value.status, caught.value.code) == (503, "no_available_workers")
+        assert fleet.idle()
+
+    @pytest.mark.parametrize("target", ["99", "8", "nobody", "grpc://w", "-1", "9" * 5000])
+    def test_a_target_there_is_not_is_the_clients_mistake(self, fleet, target):
+        with pytest.raises(GatewayError) as caught:
+            router_of(fleet, "consistent_hashing").select(Query("qwen", hints=Hints(target_worker=target)))
+        assert (caught.value.status, caught.value.code, caught.value.param) == (
+            400,
+            "invalid_value",
+            "x-smg-target-worker",
+        )
+        assert "0 to 7" in caught.value.message
         assert fleet.idle()
 
 

@@ -5,6 +5,7 @@ from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.routing.retry import BUDGET_FLOOR, BUDGET_WINDOW_SECS, REFUSED_SECS, Attempts, RetryBudget
+from smg.routing.targets import TargetDown
 
 GONE = GatewayError("worker_failed", "gone", worker_fault=True)
 NOBODY = GatewayError("no_available_workers", "nobody")
@@ -175,3 +176,19 @@ class TestBudget:
 def test_retries_can_be_switched_off():
     with pytest.raises(GatewayError):
         attempts(RoutingSettings(disable_retries=True)).failed(GONE, "w1", among("w1", "w2"), never)
+
+
+def test_a_named_worker_that_is_down_is_not_waited_for():
+    error = TargetDown()
+    with pytest.raises(TargetDown) as caught:
+        attempts().refused(error, lambda: 0.0)
+    assert caught.value is error
+
+
+def test_a_named_worker_that_has_just_failed_is_asked_once_more():
+    tries = attempts()
+    assert tries.failed(GONE, "w1", among("w1", "w2"), never) == 0
+    assert 0 < tries.refused(TargetDown(), lambda: 0.0) <= 0.12
+    assert tries.tried == frozenset()
+    with pytest.raises(TargetDown):
+        tries.refused(TargetDown(), lambda: 0.0)

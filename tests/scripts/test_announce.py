@@ -23,6 +23,7 @@ def server():
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
+            server.keys.append(self.headers["authorization"])
             left = server.answers.get(self.path, [(404, b"")])
             status, body = left.pop(0) if len(left) > 1 else left[0]
             self.send_response(status)
@@ -35,6 +36,7 @@ def server():
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.answers = {}
+    server.keys = []
     server.port = server.server_address[1]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
@@ -79,6 +81,21 @@ def test_the_curl_line_is_valid_shell_and_json_for_the_first_model(server):
     assert body["model"] == "it's mine"
     assert body["stream"] is True
     assert f"{target.url}/v1/chat/completions" in words
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment"), [(["--api-key", "abc"], ""), ([], "abc other"), (["--api-key=abc"], "other")]
+)
+def test_with_a_key_the_model_is_asked_for_with_it_and_the_line_does_not_show_it(
+    server, monkeypatch, flags, environment
+):
+    monkeypatch.setenv("SMG_API_KEY", environment)
+    server.answers = {"/v1/models": [(200, b'{"data":[{"id":"mine"}]}')]}
+    line = announce.curl_line(announce.Target(["--port", str(server.port), *flags]))
+    assert server.keys == ["Bearer abc"]
+    assert '"model": "mine"' in line
+    assert "$SMG_API_KEY" in line
+    assert "abc" not in line
 
 
 def test_a_server_that_was_there_before_is_not_taken_for_ours(server, process):

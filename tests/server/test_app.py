@@ -117,6 +117,14 @@ async def test_a_longer_body_is_refused(application):
     assert (reply.status, reply.json["error"]["code"]) == (413, "request_too_large")
 
 
+async def test_a_compressed_body_is_refused_by_name(application):
+    app = await application()
+    reply = await app.ask("POST", "/echo", {"content-encoding": "gzip"}, b"\x1f\x8b\x08")
+    assert (reply.status, reply.json["error"]["code"]) == (415, "unsupported_media_type")
+    assert "'gzip'" in reply.json["error"]["message"]
+    assert (await app.ask("POST", "/echo", {"content-encoding": "identity"}, b"xyz")).json["size"] == 3
+
+
 async def test_a_longer_body_is_refused_before_it_is_sent(application):
     app = await application(server=ServerSettings(max_payload_size=1000))
     reply = Reply(await app.raw(b"POST /echo HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n"))

@@ -14,7 +14,7 @@ import pytest
 
 from smg import Server
 from smg.cli.server import main
-from smg.config import Settings, SettingsError
+from smg.config import Settings, SettingsError, load
 from smg.config.settings import FleetSettings, ServerSettings, TelemetrySettings
 from smg.server.run import check
 from smg.server.sockets import StartError
@@ -110,3 +110,31 @@ def test_what_would_fail_in_every_process_is_found_first(tmp_path):
     assert "'abacus' is not one of" in backend
     with pytest.raises(SettingsError):
         Server(settings).run()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--reasoning-parser", "qwen4"], "--reasoning-parser: 'qwen4' is none of"),
+        (["--tool-call-parser", "yyy"], "--tool-call-parser: 'yyy' is none of"),
+        (["--allowed-media-networks", "foo"], "--allowed-media-networks: not a network: 'foo'"),
+        (["--worker-urls", "grpc://gpu-1"], "--worker-urls: 'grpc://gpu-1': host and port are required"),
+        (["--worker-urls", "http://gpu-1:abc"], "--worker-urls: 'http://gpu-1:abc': a host and a valid port"),
+        (["--prefill", "grpc://a:1", "8998", "--decode", "grpc://b"], "--decode: 'grpc://b': host and port"),
+        (["--allowed-local-media-path", "/nowhere/at/all"], "--allowed-local-media-path: '/nowhere/at/all' is no"),
+        (["--allowed-media-domains", "https://a.example/x"], "--allowed-media-domains: 'https://a.example/x' is not"),
+        (["--request-id-headers", "my id"], "--request-id-headers: 'my id' is not a header's name"),
+    ],
+)
+def test_names_and_addresses_that_cannot_be_are_wrong_settings(tmp_path, capsys, flags, words):
+    assert main(["--port", "0", "--state-dir", str(tmp_path), *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"smg-server: {words}")
+
+
+def test_good_names_and_addresses_are_taken(tmp_path):
+    flags = ["--worker-urls", "grpc://a:1", "http://b:2@0", "https://c/base", "ipc:///run/x", "zmq://127.0.0.1:1",
+             "d:1", "[::1]:2", "--allowed-media-domains", "a.example", "[::1]", "--allowed-media-networks",
+             "10.0.0.0/8", "--allowed-local-media-path", str(tmp_path), "--reasoning-parser", "qwen3",
+             "--prefill", "grpc://e:1", "none", "--decode", "http://f:1"]  # fmt: skip
+    assert check(load(["--state-dir", str(tmp_path), *flags], {})) == []

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from smg._native.region import Region
 from smg.config import Settings
-from smg.server.roles import FIRST_DELAY, LONGEST_DELAY, STEADY_SECONDS, Role
+from smg.server.roles import FIRST_DELAY, LONGEST_DELAY, STARTED_SECONDS, STEADY_SECONDS, Role
 from smg.server.sockets import StartError, free_port, open_listeners
 from tests.server.server_harness import Gateway, eventually, sleeping_control
 
@@ -78,7 +78,16 @@ def test_when_the_supervisor_is_killed_everything_dies(gateway):
     eventually(lambda: not any(map(running, pids)))
 
 
-def test_a_child_that_keeps_failing_is_retried_with_back_off(gateway):
+def test_a_child_that_cannot_be_started_ends_the_gateway(gateway):
+    def failing(settings, region, urls):
+        raise SystemExit(7)
+
+    assert gateway(control=failing).wait() == 1
+
+
+def test_a_child_that_keeps_failing_later_is_retried_with_back_off(gateway, monkeypatch):
+    monkeypatch.setattr("smg.server.roles.STARTED_SECONDS", 0.0)
+
     def failing(settings, region, urls):
         region.worker_add(0, 0, 1)
         raise SystemExit(7)
@@ -101,6 +110,35 @@ def test_back_off_starts_at_once_and_stays_short(monkeypatch):
     role.start()
     now[0] += STEADY_SECONDS
     assert role.ended() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ends", "hopeless"),
+    [
+        (["exit code 1"] * 2, False),
+        (["exit code 1"] * 3, True),
+        (["exit code 1", "SIGKILL", "exit code 1", "exit code 1"], False),
+        (["exit code 0"] * 5, False),
+    ],
+)
+def test_only_a_child_that_always_failed_by_itself_is_hopeless(ends, hopeless):
+    role = Role("x", "worker", 1, lambda: None)
+    for how in ends:
+        role.start()
+        role.ended(how)
+    assert role.hopeless is hopeless
+
+
+def test_a_child_that_once_ran_is_never_hopeless(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("smg.core.clock.monotonic", lambda: now[0])
+    role = Role("x", "worker", 1, lambda: None)
+    role.start()
+    now[0] += STARTED_SECONDS
+    for _ in range(9):
+        role.ended("exit code 1")
+        role.start()
+    assert not role.hopeless
 
 
 def test_SIGTERM_ends_an_idle_gateway_cleanly(gateway):

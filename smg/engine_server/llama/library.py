@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 VERSION = "2026.10.11549"
-_INSTALL = "install the extra: pip install 'smg-server[llama]'"
+_INSTALL = "install the extra 'llama'; in a checkout: scripts/serve does it"
 
 
 class ModelParams(c.Structure):

@@ -146,4 +146,4 @@ def _params(sampling: Any, index: int, held: frozenset[int], vocab_size: int) ->
 def _within(name: str, value: float, low: float, high: float) -> None:
     # Written so that NaN is refused too.
     if not low <= value <= high:
-        raise Refused(f"{name} must be between {low:g} and {high:g}, got {value:g}")
+        raise Refused(f"{name} must be between {low:.10g} and {high:.10g}, got {value:.10g}")

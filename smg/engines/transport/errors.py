@@ -127,9 +127,9 @@ def of_contract(error: GatewayError) -> GatewayError:
 
 
 def presentable(details: str) -> str:
-    """Return the part of an engine's message that a client may see: its first line, or nothing when that has paths,
+    """Return what a client may see of an engine's message: the beginning, on one line, or nothing when it has paths,
     addresses or a traceback in it."""
-    line = details.strip().partition("\n")[0].strip()
+    line = " ".join(details[: 4 * _SHOWN].split())
     if not line or _INTERNAL.search(details):
         return ""
     return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"

@@ -75,8 +75,6 @@ def embedding_bias(request: EngineRequest) -> list[float]:
         raise unsupported("logit_bias", "logit_bias, because it does not tell the size of its vocabulary")
     vector = [0.0] * request.vocab_size
     for token, bias in biases.items():
-        if token >= request.vocab_size:
-            raise bad_request(f"is outside the vocabulary of {request.vocab_size} tokens", f"logit_bias.{token}")
         vector[token] = bias
     return vector
 

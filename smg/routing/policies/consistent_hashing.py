@@ -8,7 +8,7 @@ key many clients share does not pin them all to one engine.
 import math
 import random
 
-from smg.core.errors import GatewayError
+from smg.routing import targets
 from smg.routing.candidates import Candidates
 from smg.routing.policies.base import Choice
 from smg.routing.policies.ring import Rings
@@ -30,10 +30,11 @@ class ConsistentHashing:
         """A target is a worker's id, its URL, ``URL@RANK``, or its number in the fleet.
 
         Raises:
-            GatewayError: ``no_available_workers`` when a target is named that is not ready; there is no other way then.
+            GatewayError: ``invalid_value`` when a target is named that there is not, ``no_available_workers`` when it
+                is not ready.
         """
         if query.hints.target_worker:
-            return Choice(_target(query.hints.target_worker, candidates), "target_worker_hit")
+            return Choice(targets.position(query.hints.target_worker, candidates), "target_worker_hit")
         if not query.hints.routing_key:
             return Choice(self._draw.randrange(len(candidates)), "random_fallback")
         placement = candidates.placement
@@ -44,12 +45,3 @@ class ConsistentHashing:
                 return Choice(position, "routing_key_hit")
         # Cannot happen: not all can have more than their share.
         raise AssertionError("no worker is below the bound")
-
-
-def _target(wanted: str, candidates: Candidates) -> int:
-    for number, place in enumerate(candidates.everyone):
-        if wanted in (place.id, place.url, place.name, str(number)):
-            position = candidates.position(place.name)
-            if position >= 0:
-                return position
-    raise GatewayError("no_available_workers", "the worker this request names is not available")

@@ -49,7 +49,7 @@ def read(text: str, settings: RoutingSettings) -> RoutingSettings:
     """
     name = name_of(text)
     if name not in PARAMETERS:
-        raise ValueError(f"a model is routed by one of {', '.join(PARAMETERS)}")
+        raise ValueError(f"{name[:64]!r} is no policy of a model; there are: {', '.join(PARAMETERS)}")
     given: dict[str, Any] = {"policy": name}
     for part in filter(None, map(str.strip, text.partition(":")[2].split(","))):
         parameter, equals, value = (piece.strip() for piece in part.partition("="))

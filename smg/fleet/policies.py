@@ -1,0 +1,47 @@
+"""Which routing policy a model's workers ask for by their label ``policy`` (spec routing 7)."""
+
+import logging
+from collections.abc import Iterable
+
+from smg.fleet.records import ModelRecord, WorkerRecord
+
+log = logging.getLogger("smg.fleet")
+
+LABEL = "policy"
+
+
+def asking(model: ModelRecord, workers: Iterable[WorkerRecord]) -> list[WorkerRecord]:
+    """Those of ``workers``, in their order, that serve ``model`` and name a policy; the first one decides."""
+    names = {model.id, *model.aliases}
+    return [worker for worker in workers if worker.labels.get(LABEL) and not names.isdisjoint(worker.models)]
+
+
+class Conflicts:
+    """Warns once of each model whose workers do not agree."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, list[tuple[str, str]]] = {}
+
+    def look(self, models: Iterable[ModelRecord], workers: Iterable[WorkerRecord]) -> None:
+        """Warn of what is new since the last look."""
+        labelled = [worker for worker in workers if worker.labels.get(LABEL)]
+        told = {}
+        for model in models:
+            asked = [(worker.labels[LABEL], worker.url) for worker in asking(model, labelled)]
+            if len({policy for policy, _ in asked}) < 2:
+                continue
+            told[model.id] = asked
+            if self._told.get(model.id) != asked:
+                self._warn(model, asked)
+        self._told = told
+
+    def _warn(self, model: ModelRecord, asked: list[tuple[str, str]]) -> None:
+        first, by = asked[0]
+        others = sorted({policy for policy, _ in asked} - {first})
+        facts = {"model": model.id, "policy": model.policy or first, "ignored": others}
+        if model.policy:
+            log.warning("workers of one model name different policies; what was set for the model wins", extra=facts)
+        else:
+            log.warning(
+                "workers of one model name different policies; the first worker's wins", extra={**facts, "worker": by}
+            )
