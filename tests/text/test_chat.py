@@ -345,6 +345,14 @@ def test_kwargs_and_toggle(tokenizer, fields, prompt, resolved):
     assert (rendered.prompt, rendered.thinking) == (prompt, resolved)
 
 
+def test_documents_where_the_template_has_a_place_for_them(prompt_of):
+    fields = {"template_kwargs": {"documents": [{"text": "d"}]}}
+    messages = [Message("user", "x")]
+    assert prompt_of("{% for d in documents %}{{ d.text }}{% endfor %}", messages, **fields) == "d"
+    error = refused(lambda: prompt_of(CHATML, messages, **fields))
+    assert (error.status, error.code, error.param) == (400, "unsupported_parameter", "documents")
+
+
 def test_absent_special_tokens_are_undefined(prompt_of):
     template = "{{ bos_token is defined }},{{ eos_token }},{{ tools is defined }},{{ documents is defined }}"
     assert prompt_of(template, [Message("user", "x")]) == "False,<|im_end|>,False,False"
