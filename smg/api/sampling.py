@@ -83,6 +83,10 @@ Unsupported: TypeAlias = Annotated[
     Any, Meta(description="not supported: refused unless empty", extra_json_schema={"enum": [None, False]})
 ]
 
+Refused: TypeAlias = Annotated[
+    Any, Meta(description="not supported: refused, empty values as well", extra_json_schema={"enum": [None, False]})
+]
+
 
 class StreamOptions(msgspec.Struct):
     """``continuous_usage_stats`` asks for running usage in each event; it needs ``include_usage``."""
@@ -98,8 +102,22 @@ class UsageOptions(msgspec.Struct, frozen=True):
     continuous: bool = False
 
 
+# Fields of engines that would change the answer and that nothing implements.
+_UNSUPPORTED_SAMPLING = (
+    *("allowed_token_ids", "bad_words", "use_beam_search", "truncate_prompt_tokens"),
+    *("stop_regex", "custom_params"),
+)
+_UNSUPPORTED_OPENAI = (
+    *("return_hidden_states", "session_params", "custom_logit_processor", "logits_processors"),
+    *("return_token_ids", "return_tokens_as_token_ids"),
+)
+
+
 class SamplingBody(msgspec.Struct):
-    """Sampling and stops; ``regex`` and ``ebnf`` bound the output."""
+    """Sampling and stops; ``regex`` and ``ebnf`` bound the output.
+
+    ``include_stop_str_in_output`` is vLLM's name of ``no_stop_trim``.
+    """
 
     temperature: Temperature | None = None
     top_p: TopP | None = None
@@ -114,10 +132,17 @@ class SamplingBody(msgspec.Struct):
     stop: Stop | None = None
     stop_token_ids: list[Token] | None = None
     no_stop_trim: bool | None = None
+    include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
     regex: str | None = None
     ebnf: str | None = None
+    allowed_token_ids: Unsupported = None
+    bad_words: Unsupported = None
+    use_beam_search: Unsupported = None
+    truncate_prompt_tokens: Unsupported = None
+    stop_regex: Unsupported = None
+    custom_params: Unsupported = None
 
 
 class OpenAIBody(SamplingBody):
@@ -138,6 +163,11 @@ class OpenAIBody(SamplingBody):
     lora_path: str | None = None
     return_hidden_states: Unsupported = None
     session_params: Unsupported = None
+    custom_logit_processor: Unsupported = None
+    logits_processors: Unsupported = None
+    return_token_ids: Unsupported = None
+    return_tokens_as_token_ids: Unsupported = None
+    prompt_logprobs: Refused = None
     data_parallel_rank: Count | None = None
 
 
@@ -172,7 +202,7 @@ def stop_rules(body: SamplingBody, path: str = "", most: int = MAX_STOPS) -> Sto
     return StopRules(
         strings=tuple(strings),
         ids=tuple(body.stop_token_ids or ()),
-        visible=bool(body.no_stop_trim),
+        visible=bool(body.no_stop_trim or body.include_stop_str_in_output),
         ignore_eos=bool(body.ignore_eos),
     )
 
@@ -201,15 +231,31 @@ def limits(most: int | None, least: int | None, usual: int | None = None, path: 
     return Limits(most, least, None if usual is None else max(usual, least))
 
 
-def refuse(body: msgspec.Struct, names: tuple[str, ...]) -> None:
+def refuse(body: msgspec.Struct, names: tuple[str, ...], given: tuple[str, ...] = (), path: str = "") -> None:
     """Refuse fields that would change the answer and that nothing implements, rather than ignore them.
+
+    ``names`` are refused unless they are empty, zero or false. ``given`` are refused unless they are null or false:
+    their empty values ask for something as well. ``path`` is where the body is.
 
     Raises:
         GatewayError: ``unsupported_parameter`` naming the first that is set.
     """
-    for name in names:
-        if getattr(body, name):
-            raise GatewayError("unsupported_parameter", f"{name} is not supported", param=name)
+    asked = [name for name in names if getattr(body, name)]
+    asked += [name for name in given if getattr(body, name) is not None and getattr(body, name) is not False]
+    if asked:
+        raise GatewayError("unsupported_parameter", f"{asked[0]} is not supported", param=join(path, asked[0]))
+
+
+def refuse_sampling(body: SamplingBody, path: str = "") -> None:
+    """Refuse what no dialect supports beside sampling and stops. Raises GatewayError as ``refuse``."""
+    refuse(body, _UNSUPPORTED_SAMPLING, path=path)
+
+
+def refuse_openai(body: OpenAIBody) -> None:
+    """Refuse what neither chat completions nor completions support. Raises GatewayError as ``refuse``."""
+    refuse_sampling(body)
+    # With 0 the prompt's log probabilities are asked for, only no candidates beside them.
+    refuse(body, _UNSUPPORTED_OPENAI, given=("prompt_logprobs",))
 
 
 def _logit_bias(given: dict[str, float], path: str) -> dict[int, float]:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -23,19 +24,8 @@ from smg.core.errors import GatewayError
 _SOCKETS = "run/*/control.sock"
 _STYLES = {"ready": "green", "pending": "yellow", "draining": "cyan", "not_ready": "red", "failed": "bold red"}
 _BREAKER_STYLES = {"closed": "green", "half_open": "yellow", "open": "bold red"}
-_COLUMNS = (
-    "id",
-    "url",
-    "contract",
-    "models",
-    "status",
-    "breaker",
-    "in flight",
-    "tokens",
-    "KV use",
-    "last probe",
-    "why",
-)
+# What most workers have is not worth a column.
+_USUAL = {"role": "regular", "priority": "50"}
 
 
 class NoGateway(Exception):
@@ -76,14 +66,26 @@ async def _run(asked: argparse.Namespace) -> None:
     if asked.json:
         await _print_json(client, asked.watch)
         return
+    console = Console()
+    if not console.is_terminal:
+        await _print_plain(client, asked.watch)
+        return
     fleet = await client.call("list")
     if asked.watch is None:
-        Console().print(table(fleet, time.time()))
+        console.print(shown(fleet, time.time(), console.width))
         return
-    with Live(table(fleet, time.time()), auto_refresh=False) as live:
+    with Live(shown(fleet, time.time(), console.width), console=console, auto_refresh=False) as live:
         while True:
             await asyncio.sleep(asked.watch)
-            live.update(table(await client.call("list"), time.time()), refresh=True)
+            live.update(shown(await client.call("list"), time.time(), console.width), refresh=True)
+
+
+async def _print_plain(client: ControlClient, interval: float | None) -> None:
+    """For pipes and files: no terminal has a width there."""
+    print(plain(rows(await client.call("list"), time.time())), flush=True)
+    while interval is not None:
+        await asyncio.sleep(interval)
+        print(plain(rows(await client.call("list"), time.time())), flush=True)
 
 
 async def _print_json(client: ControlClient, interval: float | None) -> None:
@@ -130,26 +132,73 @@ async def _alive(state_dir: str, name: str) -> ControlClient | None:
     return client
 
 
-def table(fleet: dict[str, Any], now: float) -> Table:
-    """The fleet as a table; ``now`` is the Unix time that ages are counted from."""
-    out = Table(*_COLUMNS, header_style="bold", expand=False)
-    for worker in fleet["workers"]:
-        engine = worker["engine"]
-        out.add_row(
-            # Version 7 ids begin with their time: the end tells workers apart.
-            worker["id"][-8:],
-            worker["url"],
-            worker["runtime_type"],
-            ", ".join(worker["models"]),
-            Text(worker["status"], _STYLES.get(worker["status"], "")),
-            Text(worker["breaker"], _BREAKER_STYLES.get(worker["breaker"], "")),
-            str(worker["in_flight"]),
-            str(worker["waiting_tokens"]),
-            "" if engine is None else f"{engine['kv_usage']:.0%}",
-            age(worker["last_probe"], now),
-            worker["reason"],
-        )
+def rows(fleet: dict[str, Any], now: float) -> list[dict[str, str]]:
+    """Each worker's cells by column, in order; ``now`` is the Unix time that ages are counted from.
+
+    Roles and priorities are among them where any worker's differs from what is usual.
+    """
+    found = [_cells(worker, now) for worker in fleet["workers"]]
+    dropped = {name for name, usual in _USUAL.items() if all(cells[name] == usual for cells in found)}
+    return [{name: cell for name, cell in cells.items() if name not in dropped} for cells in found]
+
+
+def _cells(worker: dict[str, Any], now: float) -> dict[str, str]:
+    engine = worker["engine"]
+    return {
+        "url": worker["url"],
+        # Version 7 ids begin with their time: the end tells workers apart.
+        "id": worker["id"][-8:],
+        "contract": worker["runtime_type"],
+        "role": worker["worker_type"],
+        "priority": str(worker["priority"]),
+        "models": ", ".join(worker["models"]),
+        "status": worker["status"],
+        "breaker": worker["breaker"],
+        "in flight": str(worker["in_flight"]),
+        "tokens": str(worker["waiting_tokens"]),
+        "KV use": "" if engine is None else f"{engine['kv_usage']:.0%}",
+        "last probe": age(worker["last_probe"], now),
+        "why": worker["reason"],
+    }
+
+
+def shown(fleet: dict[str, Any], now: float, width: int) -> Table | Text:
+    """The fleet as a table, or as plain columns where that is wider than ``width`` cells: nothing is ever cut."""
+    found = rows(fleet, now)
+    widths = _widths(found)
+    # A border and two blanks for each column, and the border at the end.
+    if sum(widths.values()) + 3 * len(widths) + 1 > width:
+        return Text(plain(found), overflow="fold")
+    return table(found)
+
+
+def table(found: Sequence[dict[str, str]]) -> Table:
+    """``rows`` with borders and colours."""
+    out = Table(*_widths(found), header_style="bold", expand=False)
+    for cells in found:
+        out.add_row(*(Text(cell, _style(name, cell)) for name, cell in cells.items()))
     return out
+
+
+def plain(found: Sequence[dict[str, str]]) -> str:
+    """``rows`` as lines of text, columns two blanks apart and ``-`` for nothing."""
+    widths = _widths(found)
+    lines = [{name: name for name in widths}, *found]
+    return "\n".join("  ".join(_pad(line[name] or "-", widths[name]) for name in widths).rstrip() for line in lines)
+
+
+def _widths(found: Sequence[dict[str, str]]) -> dict[str, int]:
+    """Columns and their widths in cells of a terminal; the header alone where there is no worker."""
+    columns = found[0] if found else ("url", "id", "status")
+    return {name: max(cell_len(text) for text in (name, *(cells[name] for cells in found))) for name in columns}
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def _style(column: str, cell: str) -> str:
+    return {"status": _STYLES, "breaker": _BREAKER_STYLES}.get(column, {}).get(cell, "")
 
 
 def age(moment: float | None, now: float) -> str:

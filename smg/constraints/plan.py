@@ -28,15 +28,16 @@ class Output(msgspec.Struct, frozen=True):
     """What engines and parsers are told.
 
     ``constraint`` applies to the whole output when ``from_first_token``, else where the engine's own rules say (behind
-    the reasoning, when ``require_reasoning``). ``tools`` replaces the parser of calls. ``ignored`` is the kind of a
-    constraint that could not be honoured. ``rules`` are what the answer is held against in the end.
+    the reasoning, when ``require_reasoning``). ``tools`` replaces the parser of calls. ``ignored`` is what could not be
+    honoured: the kind of a constraint, and paths of custom tools' grammars. ``rules`` are what the answer is held
+    against in the end.
     """
 
     constraint: Constraint | None = None
     from_first_token: bool = False
     require_reasoning: bool = False
     tools: ParserFactory | None = None
-    ignored: str = ""
+    ignored: tuple[str, ...] = ()
     rules: Rules = Rules()
 
 
@@ -54,19 +55,24 @@ def plan(request: GenerationRequest, parsers: Parsers, start: Start, able: Abili
     first = lead(parsers.reasoning, start) if request.messages else None
     answer: Constraint | None = wish if first is None or wish is None else _headed(wish, first, able)
     parser: ParserFactory | None = None
+    ignored: tuple[str, ...] = ()
     if tools:
         form = _shape(tools, parsers, start, able, has)
         if choice.mode == "required":
             answer, parser = _forced(request, tools, parsers, able, form)
         else:
             answer = _free(request, tools, parsers, form, answer)
+        if form is None or answer is None:
+            ignored = _unbound(request, tools, parsers)
     held = _rules(wish, choice.mode, tools, enforced=answer is not None)
     if answer is None:
-        return Output(require_reasoning=thinks, ignored="" if wish is None else wish.kind, rules=held)
+        if wish is not None:
+            ignored = (wish.kind, *ignored)
+        return Output(require_reasoning=thinks, ignored=ignored, rules=held)
     if first is not None and not request.separate_reasoning:
         # The reasoning stays in the text, so the text is no answer by itself.
         held = Rules()
-    return msgspec.structs.replace(_behind(answer, parser, first, thinks, able), rules=held)
+    return msgspec.structs.replace(_behind(answer, parser, first, thinks, able), ignored=ignored, rules=held)
 
 
 def offered(request: GenerationRequest) -> list[Tool]:
@@ -194,6 +200,19 @@ def _input(tool: Tool) -> Schema:
     if tool.grammar is not None and tool.grammar.syntax == "regex":
         text["pattern"] = f"^(?:{tool.grammar.definition})$"
     return {**tool.schema, "properties": {INPUT: text}}
+
+
+def _unbound(request: GenerationRequest, tools: Sequence[Tool], parsers: Parsers) -> tuple[str, ...]:
+    """Paths of grammars that bind no call, where calls are not written in the model's own form.
+
+    A forced call is bound by a schema then, which has a place for a regular expression. A model whose output is not
+    read as calls makes none.
+    """
+    forced = request.tool_choice.mode == "required"
+    if not forced and parsers.tools.factory is None:
+        return ()
+    loose = [tool for tool in tools if tool.grammar is not None and not (forced and tool.grammar.syntax == "regex")]
+    return tuple(f"tools[{request.tools.index(tool)}].custom.format" for tool in loose)
 
 
 def _path(request: GenerationRequest, tool: Tool) -> str:

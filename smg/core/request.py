@@ -37,7 +37,10 @@ class RefusalPart(msgspec.Struct, frozen=True):
 
 
 class RawPart(msgspec.Struct, frozen=True):
-    """A part this gateway does not interpret but a template or a provider may: ``type`` and the whole object."""
+    """A part this gateway does not know but an HTTP engine or a provider may: ``type`` and the whole object.
+
+    No prompt is made of it: where the gateway writes the prompt, it is refused.
+    """
 
     type: str
     raw: dict[str, Any]

@@ -12,6 +12,9 @@ from smg.engines.http.routes import ROUTES
 # The kinds of ``core.request.Constraint``; each is a feature of the same name.
 CONSTRAINTS = frozenset({"json_schema", "json_object", "regex", "grammar", "structural_tag", "choice"})
 
+# What only a model with vision is given.
+VISION = frozenset({"image", "video"})
+
 # What a Generate request may ask for.
 _REQUEST: Mapping[str, str] = {
     "generate": "text generation",

@@ -1,6 +1,7 @@
 """What one generation leaves behind for operators: metrics, and the notes of its context (spec api-and-ops 6.1)."""
 
 import logging
+from collections.abc import Iterable
 
 from smg.core import clock
 from smg.core.context import RequestContext
@@ -74,9 +75,9 @@ class Facts:
         self._ctx.notes["model"] = name
         self._metrics.router_requests_total.inc(name, self._ctx.endpoint, self._streaming)
 
-    def ignored(self, feature: str) -> None:
-        """The engines will not be asked for ``feature``, whichever is chosen."""
-        self._ignored = frozenset({feature})
+    def ignored(self, features: Iterable[str]) -> None:
+        """The engines will not be asked for ``features`` (or fields of the body), whichever is chosen."""
+        self._ignored = frozenset(features)
 
     def invalid(self, reason: str) -> None:
         """A choice does not match what it was bound to, for a reason of ``constraints.verify``."""

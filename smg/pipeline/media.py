@@ -16,6 +16,7 @@ from smg.config.settings import Settings
 from smg.core.errors import GatewayError
 from smg.core.media import MediaInputs
 from smg.core.request import GenerationRequest, MediaPart
+from smg.engines.capabilities import VISION
 from smg.engines.table import ADAPTERS
 from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
 from smg.telemetry.metrics import Metrics
@@ -181,6 +182,10 @@ def _check(
         kinds.setdefault(part.kind, path)
     needed = {*kinds, "mixed_media"} if len(kinds) > 1 else {*kinds}
     if workers and not any(worker.features is None or needed <= worker.features for worker in workers):
+        blind = [kind for kind in kinds if kind in VISION]
+        if blind and all(worker.labels.get("supports_vision") == "false" for worker in workers):
+            message = f"the model '{request.model or workers[0].models[0]}' takes no {_KINDS[blind[0]]}"
+            raise GatewayError("multimodal_not_supported", message, param=kinds[blind[0]])
         names = ", ".join(sorted({worker.runtime for worker in workers}))
         together = " in one request" if len(kinds) > 1 else ""
         message = f"the engines of this model ({names}) do not support {' and '.join(kinds)} inputs{together}"

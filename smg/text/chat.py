@@ -1,6 +1,7 @@
 """Chat: one chat template with all that is known about it, and the way from a request to a prompt."""
 
 import json
+import re
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from smg.text.shield import reveal
 from smg.text.template import Template, compile_template
 from smg.text.tokenizer import Tokenizer
 
+_DOCUMENTS = re.compile(r"\bdocuments\b")
 TAIL = 256  # characters of the prompt that parsers are shown
 # Behind the text that is continued while the template runs; it never stays in a prompt. As the shield's joiner.
 _CUT = "=~" + "".join(str(secrets.randbelow(10)) for _ in range(32)) + "~="
@@ -62,6 +64,10 @@ class Chat:
         Raises:
             GatewayError: 400: what the template refused, or a message it has no form for.
         """
+        if request.template_kwargs.get("documents") and not _DOCUMENTS.search(self.template.source):
+            raise GatewayError(
+                "unsupported_parameter", "this model's prompt has no place for documents", param="documents"
+            )
         turns, last = _split_continued(request)
         if last is not None and not self._continues and thinking.resolve(self.toggle, request):
             message = "this model cannot continue an answer while it thinks: turn thinking off"

@@ -105,8 +105,6 @@ def _content(message: Message, forms: Forms, path: str) -> Any:
 
 
 def _part(part: Part, placeholders: Mapping[str, str], path: str) -> dict[str, Any] | None:
-    if isinstance(part, RawPart):
-        return part.raw
     if isinstance(part, MediaPart):
         return entry(part, placeholders, path)
     text = _part_text(part, path)
@@ -120,7 +118,8 @@ def _part_text(part: TextPart | RefusalPart | ReasoningPart | RawPart, path: str
         case ReasoningPart():
             return None
         case RawPart():
-            raise bad_request(f"this model does not take content parts of type '{part.type}'", path)
+            # Not handed to templates that take lists: most leave out what they do not know.
+            raise bad_request(f"this model does not take content parts of type '{part.type}'", f"{path}.type")
 
 
 def _call(call: ToolCall, format: CallFormat, path: str) -> dict[str, Any]:

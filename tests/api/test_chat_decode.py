@@ -72,6 +72,7 @@ class TestPlainFields:
     def test_stops(self):
         stop = chat(stop="a", stop_token_ids=[3], no_stop_trim=True, ignore_eos=True).stop
         assert (stop.strings, stop.ids, stop.visible, stop.ignore_eos) == (("a",), (3,), True, True)
+        assert chat(stop="a", include_stop_str_in_output=True).stop.visible
         assert chat(stop=["a", "b"]).stop.strings == ("a", "b")
 
     def test_logprobs(self):
@@ -86,6 +87,19 @@ class TestPlainFields:
         assert request.template_kwargs == {"enable_thinking": False}
         assert (request.reasoning_effort, request.separate_reasoning) == ("high", False)
         assert chat(reasoning_effort=3).reasoning_effort == "3"
+
+    def test_what_else_a_template_is_given(self):
+        documents = [{"title": "t", "text": "x"}]
+        assert chat(documents=documents).template_kwargs == {"documents": documents}
+        assert chat(add_generation_prompt=False).template_kwargs == {"add_generation_prompt": False}
+        assert chat(add_generation_prompt=True, documents=[]).template_kwargs == {}
+        own = chat(add_generation_prompt=False, chat_template_kwargs={"add_generation_prompt": True})
+        assert own.template_kwargs == {"add_generation_prompt": True}
+        turns = [*HI, {"role": "assistant", "content": "I"}]
+        assert chat(messages=turns, add_generation_prompt=False, continue_final_message=True).template_kwargs == {}
+
+    def test_any_effort_is_the_template_s_to_judge(self):
+        assert chat(reasoning_effort="bogus").reasoning_effort == "bogus"
 
     def test_OA_04_continuous_usage_needs_include_usage(self):
         def options(**flags):
@@ -184,6 +198,43 @@ RULES = [
     ({"continue_final_message": True}, "continue_final_message"),
     ({"data_parallel_rank": -1}, "data_parallel_rank"),
 ]
+
+
+UNSUPPORTED = {
+    "allowed_token_ids": [5],
+    "bad_words": ["x"],
+    "use_beam_search": True,
+    "truncate_prompt_tokens": 5,
+    "stop_regex": "a",
+    "custom_params": {"a": 1},
+    "return_hidden_states": True,
+    "session_params": {"id": "s"},
+    "custom_logit_processor": "p",
+    "logits_processors": ["p"],
+    "return_token_ids": True,
+    "return_tokens_as_token_ids": True,
+    "prompt_logprobs": 0,
+    "return_audio": True,
+    "chat_template": "{{ messages }}",
+    "echo": True,
+    "mm_processor_kwargs": {"num_crops": 4},
+    "web_search_options": {},
+}
+
+
+@pytest.mark.parametrize(("name", "value"), UNSUPPORTED.items())
+def test_what_would_change_the_answer_and_is_not_supported_is_refused(name, value):
+    error = refused(**{name: value})
+    assert (error.code, error.param, error.message) == ("unsupported_parameter", name, f"{name} is not supported")
+
+
+@pytest.mark.parametrize("value", [None, False])
+def test_what_asks_for_nothing_is_fine(value):
+    assert chat(**dict.fromkeys(UNSUPPORTED, value)).n == 1
+
+
+def test_empty_values_are_fine_where_they_ask_for_nothing():
+    assert chat(bad_words=[], allowed_token_ids=[], truncate_prompt_tokens=0, chat_template="", documents=[]).n == 1
 
 
 @pytest.mark.parametrize(("fields", "param"), RULES, ids=[json.dumps(fields)[:70] for fields, _ in RULES])

@@ -172,6 +172,24 @@ def test_rules(fields, param):
     assert refused(**fields).param == param
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("allowed_token_ids", [5]),
+        ("bad_words", ["x"]),
+        ("use_beam_search", True),
+        ("truncate_prompt_tokens", 5),
+        ("prompt_logprobs", 1),
+        ("return_token_ids", True),
+        ("session_params", {"id": "s"}),
+    ],
+)
+def test_what_would_change_the_answer_and_is_not_supported_is_refused(name, value):
+    error = refused(**{name: value})
+    assert (error.code, error.param) == ("unsupported_parameter", name)
+    assert completion(**{name: None}).prompt_text == completion(**{name: False}).prompt_text == "Say"
+
+
 def test_a_lora_adapter_is_handed_on():
     assert completion(prompt="x", lora_path="sql").lora == "sql"
     assert completion(prompt="x").lora is None

@@ -190,6 +190,16 @@ class TestClassify:
         _, body = await post("/classify", input="x")
         assert body["data"] == [{"index": 0, "label": "LABEL_1", "probs": [0.0, 1.0], "num_classes": 2}]
 
+    async def test_a_model_that_generates_is_none_unless_its_engine_tells_classes(self, post, engines, gateway):
+        engines["sglang"].script = Script(embedding=VECTOR)
+        status, body = await post("/v1/classify", model="sglang", input="a")
+        assert (status, body["error"]["code"], body["error"]["param"]) == (400, "unsupported_parameter", "model")
+        assert body["error"]["message"] == "the model 'sglang' is no classifier"
+        assert engines["sglang"].calls["Embed"] == 0
+        for worker in gateway.view.snapshot().workers:
+            worker.labels["num_labels"] = "3"
+        assert (await post("/v1/classify", model="sglang", input="a"))[0] == 200
+
     async def test_errors(self, post):
         status, body = await post("/classify")
         assert (status, body["error"]["param"]) == (400, "input")

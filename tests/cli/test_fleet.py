@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from smg._native.region import Region
-from smg.cli.fleet import NoGateway, age, connect, main, table
+from smg.cli.fleet import NoGateway, age, connect, main, plain, rows, shown
 from smg.config.settings import FleetSettings, ServerSettings, Settings
 from smg.control import frames
 from smg.control.main import serve
@@ -20,6 +20,8 @@ WORKER = {
     "id": "01941f29-0000-7000-8000-0000deadbeef",
     "url": "grpc://10.0.0.1:50051",
     "runtime_type": "sglang",
+    "worker_type": "regular",
+    "priority": 50,
     "models": ["qwen", "llama"],
     "status": "draining",
     "breaker": "half_open",
@@ -54,7 +56,7 @@ async def command(*arguments):
         *(sys.executable, "-m", "smg.cli.server", "fleet", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"COLUMNS": "220"},
+        env=os.environ | {"COLUMNS": "80"},
     )
     out, errors = await asyncio.wait_for(process.communicate(), 30)
     return process.returncode, out.decode(), errors.decode()
@@ -67,8 +69,9 @@ async def test_json_and_table_of_a_running_gateway(tmp_path):
         assert (status, worker["url"], worker["status"]) == (0, "grpc://127.0.0.1:1", "pending")
         status, out, _ = await command("--state-dir", str(tmp_path))
         assert status == 0
-        assert worker["id"][-8:] in out
-        assert "grpc://127.0.0.1:1" in out
+        header, line = out.splitlines()
+        assert header.split()[:3] == ["url", "id", "contract"]
+        assert line.split()[:2] == ["grpc://127.0.0.1:1", worker["id"][-8:]]
 
 
 async def test_which_of_several_has_to_be_said(tmp_path):
@@ -97,23 +100,50 @@ async def test_control_that_dies_meanwhile_is_an_error_and_no_traceback(tmp_path
 
 
 def test_a_row_has_everything_about_a_worker():
-    console = Console(width=220, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(table({"workers": [WORKER, WORKER | {"engine": None, "last_probe": None}]}, 1000.0))
-    first, second = [line for line in console.export_text().splitlines() if "deadbeef" in line]
-    cells = [cell.strip() for cell in first.strip("│").split("│")]
-    assert cells[:10] == [
-        "deadbeef",
-        "grpc://10.0.0.1:50051",
-        "sglang",
-        "qwen, llama",
-        "draining",
-        "half_open",
-        "3",
-        "4096",
-        "88%",
-        "10 s",
-    ]
-    assert [cell.strip() for cell in second.strip("│").split("│")][8:10] == ["", ""]
+    first, second = rows({"workers": [WORKER, WORKER | {"engine": None, "last_probe": None}]}, 1000.0)
+    assert first == {
+        "url": "grpc://10.0.0.1:50051",
+        "id": "deadbeef",
+        "contract": "sglang",
+        "models": "qwen, llama",
+        "status": "draining",
+        "breaker": "half_open",
+        "in flight": "3",
+        "tokens": "4096",
+        "KV use": "88%",
+        "last probe": "10 s",
+        "why": "",
+    }
+    assert (second["KV use"], second["last probe"]) == ("", "")
+
+
+def test_roles_and_priorities_where_they_tell_workers_apart():
+    decode = WORKER | {"worker_type": "decode", "priority": 10}
+    first, second = rows({"workers": [WORKER, decode]}, 1000.0)
+    assert (first["role"], first["priority"]) == ("regular", "50")
+    assert (second["role"], second["priority"]) == ("decode", "10")
+
+
+LONG = WORKER | {"url": "grpc://engine-17.inference.svc.cluster.local:50051", "reason": "connection refused " * 6}
+
+
+@pytest.mark.parametrize("width", [80, 300])
+def test_nothing_is_cut_however_narrow_the_terminal(width):
+    console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(shown({"workers": [WORKER, LONG]}, 1000.0, width))
+    text = console.export_text()
+    assert ("│" in text) == (width == 300)
+    whole = "".join(text.split())
+    for cell in (LONG["url"], "deadbeef", "qwen,llama", "half_open", "connectionrefused" * 6):
+        assert cell in whole
+    assert "…" not in text
+
+
+def test_plain_columns_stand_below_each_other():
+    found = plain(rows({"workers": [WORKER, LONG]}, 1000.0)).splitlines()
+    assert len({line.index(word) for line, word in zip(found, ("id", "deadbeef", "deadbeef"), strict=True)}) == 1
+    assert found[1].endswith("10 s        -")
+    assert plain([]) == "url  id  status"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from smg.constraints.abilities import Abilities, KnownAbilities, abilities
 from smg.constraints.plan import Output, offered, plan
 from smg.core.errors import GatewayError
-from smg.core.request import Constraint, GenerationRequest, Message, Tool, ToolChoice
+from smg.core.request import Constraint, GenerationRequest, Message, Tool, ToolChoice, ToolGrammar
 from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
 from smg.parsing.base import Start
 from smg.parsing.choose import Parsers
@@ -109,7 +109,7 @@ class TestCallsThatMayCome:
         assert allows(output.constraint, CALL)
         for text in ("free", '{"x": "no"}', '{"name": "get_weather", "arguments": {"city": "Oslo"}}'):
             assert not allows(output.constraint, text)
-        assert output.ignored == ""
+        assert output.ignored == ()
 
     @pytest.mark.parametrize("wish", OTHERS)
     def test_SO_03_any_kind_of_answer(self, wish):
@@ -124,7 +124,7 @@ class TestCallsThatMayCome:
     def test_SO_03_never_the_plain_schema_which_would_forbid_calls(self, how):
         output = decide(WISH, [WEATHER], **how)
         assert output.constraint is None
-        assert output.ignored == "json_schema"
+        assert output.ignored == ("json_schema",)
         assert output.rules.text
         assert not output.rules.enforced
 
@@ -346,3 +346,31 @@ class TestAbilities:
         assert abilities([self.worker("sglang")]).waits
         assert not abilities([waiting, self.worker(constrained_decoding_start="first_token")]).waits
         assert not abilities([self.worker("trtllm")]).waits
+
+
+class TestGrammarsOfCustomTools:
+    """A grammar that binds nothing is told, by the path of the tool's format."""
+
+    LARK = Tool("sum", kind="custom", raw={"custom": {}}, grammar=ToolGrammar("lark", 'start: "1"'))
+    REGEX = Tool("sh", kind="custom", raw={"custom": {}}, grammar=ToolGrammar("regex", "a+"))
+    NAMED = ToolChoice("required", ("sum",))
+    BOTH = ("tools[1].custom.format", "tools[2].custom.format")
+
+    @pytest.mark.parametrize(
+        ("wish", "choice", "how", "ignored"),
+        [
+            (None, ToolChoice(), {}, ()),
+            (None, ToolChoice("required"), {}, ()),
+            (WISH, ToolChoice(), {}, ()),
+            (None, ToolChoice("none"), {"able": NO_TAGS}, ()),
+            (None, ToolChoice(), {"able": NO_TAGS}, BOTH),
+            (None, ToolChoice(), {"family": "json"}, BOTH),
+            (WISH, ToolChoice(), {"able": NO_TAGS}, ("json_schema", *BOTH)),
+            (None, ToolChoice("required"), {"able": NO_TAGS}, BOTH[:1]),
+            (None, NAMED, {"able": NO_TAGS}, BOTH[:1]),
+            (None, ToolChoice("required", ("sh",)), {"able": NO_TAGS}, ()),
+            (None, ToolChoice(), {"family": "passthrough"}, ()),
+        ],
+    )
+    def test_what_binds_nothing_is_told(self, wish, choice, how, ignored):
+        assert decide(wish, [PING, self.LARK, self.REGEX], choice, **how).ignored == ignored

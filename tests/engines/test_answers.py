@@ -173,6 +173,17 @@ class TestFeatures:
     def test_every_feature_has_a_description(self, contract):
         assert adapter(contract).capabilities <= FEATURES.keys()
 
+    @pytest.mark.parametrize(
+        ("contract", "told", "vision"),
+        [("sglang", {"is_generation": True}, {"image"}), ("tokenspeed", {}, {"image", "video"})],
+    )
+    def test_media_are_offered_where_the_model_takes_them(self, contract, told, vision):
+        able, blind = (
+            offered(adapter(contract).capabilities, info(contract, {**told, "supports_vision": sees}))
+            for sees in (True, False)
+        )
+        assert able - blind == vision
+
     def test_an_engine_may_have_less_than_its_contract(self):
         off = info("tokenspeed", server={"server_args": struct(enable_output_logprobs=False, dp_size=2)})
         found = offered(adapter("tokenspeed").capabilities, off)

@@ -297,6 +297,9 @@ class TestInfo:
         assert info.labels["dp_size"] == "2"
         assert info.labels["max_num_seqs"] == "256"
         assert info.labels["supports_vision"] == "false"
+        assert info.lacks == {"image", "video"}
+        sees = pb.GetModelInfoResponse(supports_vision=True)
+        assert ADAPTER.info(sees.SerializeToString(), b"").lacks == frozenset()
         assert info.labels["architectures"] == '["LlamaForCausalLM"]'
         assert info.labels["eos_token_ids"] == "[2, 5]"
         for absent in ("active_requests", "uptime_seconds", "server_type", "kv_connector", "block_size"):

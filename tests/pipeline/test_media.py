@@ -57,6 +57,17 @@ async def test_engines_without_images_are_told():
     assert await refused(asking(TextPart("a"), IMAGE), mlx) == ("multimodal_not_supported", "messages[1].content[1]")
 
 
+@pytest.mark.parametrize("kind", ["image", "video"])
+async def test_a_model_without_vision_is_told_before_what_is_installed(kind):
+    blind = worker("vllm", frozenset({"generate"}), supports_vision="false")
+    fleet = FleetSnapshot(workers=[blind], models=[RECORD])
+    request = asking(TextPart("a"), MediaPart(kind, url="http://h/a"))
+    with pytest.raises(GatewayError) as caught:
+        await Media(load([], {})).prepare(fleet, RECORD, TEXT, request)
+    assert (caught.value.status, caught.value.code) == (400, "multimodal_not_supported")
+    assert (caught.value.message, caught.value.param) == (f"the model 'm' takes no {kind}s", "messages[1].content[1]")
+
+
 async def test_the_first_image_too_many_is_named():
     request = asking(IMAGE, TextPart("a"), IMAGE, IMAGE)
     flags = ("--media-max-items", "2")

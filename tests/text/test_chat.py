@@ -227,13 +227,20 @@ def test_fields_of_the_client_that_a_template_may_know(prompt_of):
     assert prompt_of(template, [message]) == "bob,good,user"
 
 
+@pytest.mark.parametrize("template", [CHATML, ANY_ORDER, BOTH])
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
 @pytest.mark.parametrize(
-    ("part", "what"),
-    [(MediaPart("image", url="http://h/x.png"), "image"), (RawPart("hologram", {"type": "hologram"}), "hologram")],
+    ("part", "what", "param"),
+    [
+        (MediaPart("image", url="http://h/x.png"), "image", "messages[1].content[1]"),
+        (RawPart("image-url", {"type": "image-url"}), "image-url", "messages[1].content[1].type"),
+        (RawPart("file", {"type": "file", "file": {"file_id": "f"}}), "file", "messages[1].content[1].type"),
+    ],
 )
-def test_parts_the_model_cannot_take_are_refused_by_name(prompt_of, part, what):
-    error = refused(lambda: prompt_of(ANY_ORDER, [Message("user", [TextPart("a"), part])]))
-    assert (error.status, error.param) == (400, "messages[0].content[1]")
+def test_parts_the_model_cannot_take_are_refused_by_name(prompt_of, template, role, part, what, param):
+    messages = [Message("user", "q"), Message(role, [TextPart("a"), part])]
+    error = refused(lambda: prompt_of(template, messages))
+    assert (error.status, error.code, error.param) == (400, "invalid_value", param)
     assert what in error.message
 
 
@@ -336,6 +343,14 @@ TOGGLE = "{{ reasoning_effort }}{{ '<think>' if enable_thinking | default(true) 
 def test_kwargs_and_toggle(tokenizer, fields, prompt, resolved):
     rendered = Chat(TOGGLE, tokenizer).render(GenerationRequest("chat", "m", [Message("user", "x")], **fields))
     assert (rendered.prompt, rendered.thinking) == (prompt, resolved)
+
+
+def test_documents_where_the_template_has_a_place_for_them(prompt_of):
+    fields = {"template_kwargs": {"documents": [{"text": "d"}]}}
+    messages = [Message("user", "x")]
+    assert prompt_of("{% for d in documents %}{{ d.text }}{% endfor %}", messages, **fields) == "d"
+    error = refused(lambda: prompt_of(CHATML, messages, **fields))
+    assert (error.status, error.code, error.param) == (400, "unsupported_parameter", "documents")
 
 
 def test_absent_special_tokens_are_undefined(prompt_of):

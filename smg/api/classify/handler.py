@@ -15,12 +15,14 @@ from smg.core import clock, wire
 from smg.core.errors import GatewayError
 from smg.core.ids import response_id
 from smg.pipeline.services import Services
+from smg.routing.models import resolve
 
 
 async def classify(request: Request, services: Services) -> Classifications:
     """``POST /v1/classify`` and ``POST /classify``: the most probable label of each input."""
     body = wire.decode(request.body, ClassifyBody)
     given = either(body.input, "input")
+    _must_classify(services, body.model or "")
     done = await run(request, services, "classify", body.model, *several(given, "input"))
     names = labels(engine_labels(services, done.model).get("id2label_json", ""))
     items = [_item(index, result.vector, names) for index, result in enumerate(done.results)]
@@ -49,6 +51,19 @@ def probabilities(logits: Sequence[float]) -> list[float]:
     weights = [math.exp(logit - most) for logit in logits]
     total = math.fsum(weights)
     return [weight / total for weight in weights]
+
+
+def _must_classify(services: Services, name: str) -> None:
+    """Refuse a model that generates and whose engine tells no classes: its vectors are no logits of any (spec
+    engine-contract 2.8). Some engines tell no classes of a classifier either, but that it does not generate.
+
+    Raises:
+        GatewayError: ``unsupported_parameter`` (400), or as ``resolve``.
+    """
+    model = resolve(services.view.snapshot(), name)
+    told = engine_labels(services, model)
+    if model.generates and not (told.get("id2label_json") or told.get("num_labels")):
+        raise GatewayError("unsupported_parameter", f"the model '{model.id}' is no classifier", param="model")
 
 
 def _item(index: int, logits: Sequence[float], names: Mapping[int, str]) -> Classification:

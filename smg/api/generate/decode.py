@@ -8,7 +8,7 @@ from smg.api import attachments, prompts
 from smg.api.generate.types import DEFAULT_MAX_TOKENS, GenerateBody, SamplingParams
 from smg.api.hints import hints
 from smg.api.output_format import constraint
-from smg.api.sampling import limits, refuse, sampling, stop_rules
+from smg.api.sampling import limits, refuse, refuse_sampling, sampling, stop_rules
 from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
 from smg.core.ids import acceptable
@@ -45,9 +45,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
     refuse(wired, _UNSUPPORTED)
     given, path = _prompt(wired)
     params = wired.sampling_params or SamplingParams()
-    if params.stop_regex or params.custom_params:
-        name = "stop_regex" if params.stop_regex else "custom_params"
-        raise GatewayError("unsupported_parameter", f"{name} is not supported", param=f"{_PARAMS}.{name}")
+    refuse_sampling(params, _PARAMS)
     request = GenerationRequest(
         dialect="generate",
         model=wired.model or "",

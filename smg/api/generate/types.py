@@ -25,8 +25,6 @@ class SamplingParams(SamplingBody):
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     json_schema: str | dict[str, Any] | None = None
     structural_tag: str | dict[str, Any] | None = None
-    stop_regex: Unsupported = None
-    custom_params: Unsupported = None
 
 
 class GenerateBody(msgspec.Struct):

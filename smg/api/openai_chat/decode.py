@@ -6,7 +6,7 @@ import msgspec
 
 from smg.api.hints import hints
 from smg.api.openai_chat.messages import messages
-from smg.api.openai_chat.rules import check, max_tokens
+from smg.api.openai_chat.rules import check, max_tokens, template_kwargs
 from smg.api.openai_chat.tools import tool_choice, tools
 from smg.api.openai_chat.types import ChatBody
 from smg.api.output_format import of_openai
@@ -48,7 +48,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         continue_final_message=bool(chat.continue_final_message),
         separate_reasoning=chat.separate_reasoning is not False,
         reasoning_effort=None if chat.reasoning_effort is None else str(chat.reasoning_effort),
-        template_kwargs=chat.chat_template_kwargs or {},
+        template_kwargs=template_kwargs(chat),
         lora=chat.lora_path or None,
         hints=hints(headers, dp_rank=chat.data_parallel_rank),
         raw=body,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from smg.api.sampling import OpenAIBody, Positive, Unsupported
+from smg.api.sampling import OpenAIBody, Positive, Refused, Unsupported
 
 MAX_CHOICES = 10
 MAX_TOP_LOGPROBS = 20
@@ -119,10 +119,15 @@ class ChatBody(OpenAIBody):
     separate_reasoning: bool | None = None
     stream_reasoning: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
     best_of: int | None = None
     return_audio: Unsupported = None
+    chat_template: Unsupported = None
+    echo: Unsupported = None
+    mm_processor_kwargs: Unsupported = None
+    web_search_options: Refused = None
 
 
 class SystemMessage(msgspec.Struct):

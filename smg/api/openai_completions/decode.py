@@ -8,12 +8,10 @@ from smg.api.hints import hints
 from smg.api.openai_completions.types import DEFAULT_MAX_TOKENS, CompletionBody
 from smg.api.output_format import of_openai
 from smg.api.prompts import either, put
-from smg.api.sampling import UsageOptions, limits, refuse, sampling, stop_rules, usage_options
+from smg.api.sampling import UsageOptions, limits, refuse_openai, sampling, stop_rules, usage_options
 from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest, Logprobs
-
-_UNSUPPORTED = ("return_hidden_states", "session_params")
 
 
 class CompletionOptions(msgspec.Struct, frozen=True):
@@ -29,7 +27,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
     """Decode and validate a body. Raises GatewayError (400) naming the field."""
     wired = wire.decode(body, CompletionBody)
     given = either(wired.prompt, "prompt")
-    refuse(wired, _UNSUPPORTED)
+    refuse_openai(wired)
     best_of = _best_of(wired)
     if wired.suffix and not _is_text(given):
         raise bad_request("suffix needs a prompt of text", "suffix")

@@ -11,7 +11,7 @@ from smg_grpc_proto import sglang_scheduler_pb2 as pb
 from smg.core.backends import EngineRequest
 from smg.engines import labels, media, protobuf
 from smg.engines.base import EngineInfo, EngineLoad
-from smg.engines.capabilities import CONSTRAINTS
+from smg.engines.capabilities import CONSTRAINTS, VISION
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter
 from smg.engines.sglang.decode import SglangDecoder
 from smg.engines.sglang.media import multimodal_inputs
@@ -95,6 +95,7 @@ class SglangAdapter(ContractAdapter):
             is_generation=told.is_generation,
             default_sampling=sampling or labels.default_sampling(told.preferred_sampling_params),
             labels=found,
+            lacks=frozenset() if told.supports_vision else VISION,
         )
 
 

@@ -10,7 +10,7 @@ from smg.core.backends import EngineRequest, Leg
 from smg.core.media import MediaItem
 from smg.engines import labels, protobuf
 from smg.engines.base import EngineInfo
-from smg.engines.capabilities import CONSTRAINTS
+from smg.engines.capabilities import CONSTRAINTS, VISION
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter, unsupported
 from smg.engines.tokenspeed import encoder
 from smg.engines.tokenspeed.decode import TokenSpeedDecoder
@@ -90,7 +90,7 @@ class TokenSpeedAdapter(ContractAdapter):
             is_generation=_generates(arguments),
             default_sampling=labels.default_sampling(told.default_sampling_params_json),
             labels=found,
-            lacks=_lacks(arguments),
+            lacks=_lacks(arguments) | (frozenset() if told.supports_vision else VISION),
         )
 
 

@@ -7,7 +7,7 @@ from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg.core.backends import EngineRequest
 from smg.engines import media, protobuf
 from smg.engines.base import EngineInfo
-from smg.engines.capabilities import CONSTRAINTS
+from smg.engines.capabilities import CONSTRAINTS, VISION
 from smg.engines.contract import ContractAdapter, unsupported
 from smg.engines.labels import default_sampling, flatten
 from smg.engines.vllm.decode import VllmDecoder
@@ -84,4 +84,5 @@ class VllmAdapter(ContractAdapter):
             is_generation=told.is_generation,
             default_sampling=default_sampling(told.default_sampling_params_json),
             labels=labels,
+            lacks=frozenset() if told.supports_vision else VISION,
         )

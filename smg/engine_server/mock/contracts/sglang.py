@@ -100,6 +100,8 @@ class Sglang(Contract):
             # The size of the KV pool, as this engine has it.
             max_context_length=report.context_length * 4,
             vocab_size=report.vocab_size,
+            # It takes media for whatever model it is said to be.
+            supports_vision=True,
             model_type="mock",
             eos_token_ids=[report.eos],
             pad_token_id=report.pad,

@@ -102,6 +102,8 @@ class TokenSpeed(Contract):
             max_context_length=report.context_length,
             max_req_input_len=report.context_length - 1,
             vocab_size=report.vocab_size,
+            # It takes media for whatever model it is said to be.
+            supports_vision=True,
             eos_token_ids=[report.eos],
             pad_token_id=report.pad,
             bos_token_id=report.bos,

@@ -110,6 +110,8 @@ class Vllm(Contract):
             is_generation=report.generates,
             max_context_length=report.context_length,
             vocab_size=report.vocab_size,
+            # It takes media for whatever model it is said to be.
+            supports_vision=True,
             served_model_name=report.model,
             tokenizer_path=report.model,
             model_type="mock",
