@@ -11,6 +11,7 @@ from smg.config.settings import RoutingSettings
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.routing.pairing import PartnerFailed
 from smg.routing.targets import TargetDown
 
 BUDGET_WINDOW_SECS = 10.0
@@ -27,8 +28,8 @@ Patience = Callable[[], float | None]
 class RetryBudget:
     """What retries may add to the load, as a part of the requests of the last seconds; of one process.
 
-    The first attempt on another worker is free: when an engine dies, all its requests need one. What is tried more
-    often than that comes out of the budget, so that retries don't keep a busy fleet busy.
+    The first attempt on another worker is free (of a pair: for each leg): when an engine dies, all its requests need
+    one. What is tried more often than that comes out of the budget, so that retries don't keep a busy fleet busy.
     """
 
     def __init__(self, ratio: float = 0.2) -> None:
@@ -72,6 +73,7 @@ class Attempts:
         self._waited = 0.0
         self.number = 1
         self.tried: frozenset[str] = frozenset()
+        self._legs: set[str] = set()  # of the pairs' engines that have failed; "" is the one that answers
 
     def failed(self, error: GatewayError, worker: str, available: Available, patience: Patience) -> float:
         """Book a failed attempt on ``worker`` and return the seconds to wait before the next one.
@@ -85,8 +87,12 @@ class Attempts:
         if not error.retryable:
             raise error
         self.tried |= {worker}
+        # Of a pair each leg may have died, and all requests need another one of each.
+        leg = error.leg if isinstance(error, PartnerFailed) else ""
+        free = leg not in self._legs
+        self._legs.add(leg)
         if available(self.tried):
-            return self._next(error, 0.0, free=self.number == 1)
+            return self._next(error, 0.0, free=free)
         self.tried = frozenset()
         return self._next(error, self._wait(error, 0.0 if available(self.tried) else patience()))
 

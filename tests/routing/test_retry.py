@@ -4,6 +4,7 @@ from smg.config.settings import RoutingSettings
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.routing.pairing import PartnerFailed
 from smg.routing.retry import BUDGET_FLOOR, BUDGET_WINDOW_SECS, REFUSED_SECS, Attempts, RetryBudget
 from smg.routing.targets import TargetDown
 
@@ -192,3 +193,17 @@ def test_a_named_worker_that_has_just_failed_is_asked_once_more():
     assert tries.tried == frozenset()
     with pytest.raises(TargetDown):
         tries.refused(TargetDown(), lambda: 0.0)
+
+
+def test_PD_01_each_leg_of_a_pair_may_be_replaced_once_without_the_budget():
+    budget = RetryBudget()
+    while budget.take():
+        pass
+    attempts = Attempts(RoutingSettings(), RequestContext("r"), budget)
+    prefill = PartnerFailed(GatewayError("worker_failed", "gone", worker_fault=True), "p1")
+    decode = GatewayError("worker_failed", "gone", worker_fault=True)
+    assert attempts.failed(prefill, "p1", lambda _: True, lambda: None) == 0.0
+    assert attempts.failed(decode, "d1", lambda _: True, lambda: None) == 0.0
+    for again in (prefill, decode):
+        with pytest.raises(GatewayError):
+            attempts.failed(again, "p2", lambda _: True, lambda: None)
