@@ -23,6 +23,7 @@ from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
+from smg.fleet.policies import policies_over
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.sources import ApiSource, WorkerSource, WorkerSpec
@@ -280,9 +281,8 @@ class FleetControl:
 
     def _routed_by_cache(self, worker: WorkerRecord) -> bool:
         """Whether anybody looks at what the worker holds."""
-        model = self.registry.model(worker.models[0]) if worker.models else None
-        policy = (model.policy if model is not None else "") or worker.labels.get("policy", "")
-        return parameters.name_of(policy or self._settings.routing.policy) == "cache_aware"
+        asked = policies_over(worker, self.registry.models, self.registry.workers)
+        return any(parameters.name_of(policy or self._settings.routing.policy) == "cache_aware" for policy in asked)
 
     async def _publish_changes(self) -> None:
         while True:

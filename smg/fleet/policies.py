@@ -1,7 +1,7 @@
 """Which routing policy a model's workers ask for by their label ``policy`` (spec routing 7)."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from smg.fleet.records import ModelRecord, WorkerRecord
 
@@ -14,6 +14,17 @@ def asking(model: ModelRecord, workers: Iterable[WorkerRecord]) -> list[WorkerRe
     """Those of ``workers``, in their order, that serve ``model`` and name a policy; the first one decides."""
     names = {model.id, *model.aliases}
     return [worker for worker in workers if worker.labels.get(LABEL) and not names.isdisjoint(worker.models)]
+
+
+def policy_of(model: ModelRecord, workers: Iterable[WorkerRecord]) -> str:
+    """The policy of ``model`` as an admin or its workers put it, with its parameters; "" for the default."""
+    return model.policy or next((worker.labels[LABEL] for worker in asking(model, workers)), "")
+
+
+def policies_over(worker: WorkerRecord, models: Iterable[ModelRecord], workers: Sequence[WorkerRecord]) -> list[str]:
+    """The policies by which requests come to ``worker``: one for each of ``models`` that it serves, else its own."""
+    served = [model for model in models if not {model.id, *model.aliases}.isdisjoint(worker.models)]
+    return [policy_of(model, workers) for model in served] or [worker.labels.get(LABEL, "")]
 
 
 class Conflicts:

@@ -18,7 +18,7 @@ from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
 from smg.fleet import roles
 from smg.fleet.breaker import CircuitBreakers, Outcome
-from smg.fleet.policies import LABEL, asking
+from smg.fleet.policies import policy_of
 from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
 from smg.routing.candidates import Candidates
@@ -246,8 +246,7 @@ class FleetRouter:
         if found is None:
             names = {model.id, *model.aliases}
             workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
-            policy = model.policy or next((worker.labels[LABEL] for worker in asking(model, workers)), "")
-            found = self._pools[model.id] = Pools(workers, self._region, policy)
+            found = self._pools[model.id] = Pools(workers, self._region, policy_of(model, workers))
         return found
 
 

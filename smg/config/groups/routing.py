@@ -142,7 +142,7 @@ class RoutingSettings(Group, frozen=True):
         option(
             "--retry-budget-ratio",
             "Retries at most, as a part of the requests of the last 10 seconds; the first attempt on another engine "
-            "does not count, and 10 are always allowed.",
+            "(of a pair: for each leg) does not count, and 10 are always allowed.",
             ge=0,
         ),
     ] = 0.2
