@@ -11,7 +11,8 @@ class EventBlocks:
 
     slot: int
     block: int  # tokens
-    lost: int  # blocks the index had no room for: it knows less than the engine holds
+    lost: int  # blocks the index did not take: it knows less than the engine holds
+    owed: int  # prefixes that are gone and that the index still shows, as somebody sat on their part of it
 
     def __init__(self, index: PrefixIndex, slot: int, block: int, salt: int = 0) -> None:
         """Begins empty: whatever the exact plane held for ``slot`` is forgotten. Raises ValueError, IndexError."""
@@ -29,16 +30,13 @@ class EventBlocks:
     def store(self, hashes: Iterable[int], tokens: Iterable[int], parent: int | None = None, adapter: int = 0) -> bool:
         """Enter a chain of blocks below ``parent`` (None: from the root); False when the parent is not known.
 
-        Also False when the index could not be told, as for ``remove``. Raises ValueError when tokens and blocks do not
-        fit, or for what is no token id.
+        Raises ValueError when tokens and blocks do not fit, or for what is no token id.
         """
 
-    def remove(self, hashes: Iterable[int]) -> bool:
-        """Take blocks out; unknown ones are ignored, and descendants stay.
-
-        False when the index could not be told, because a stopped process holds a part of it; everything is cleared
-        then, and the worker's state has to be fetched anew.
-        """
+    def remove(self, hashes: Iterable[int]) -> None:
+        """Take blocks out; unknown ones are ignored, and descendants stay."""
 
     def repair(self) -> bool:
-        """Enter everything once more, after a part of the index was emptied; False when there is no room for it all."""
+        """Enter everything once more and take out what is ``owed``, after a part of the index was emptied or could not
+        be had; False while something is ``lost`` or ``owed``.
+        """

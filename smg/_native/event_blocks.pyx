@@ -3,11 +3,14 @@
 Engines name a block by a hash of their own. Two private maps lead from there to the index: name → prefix and depth, and
 prefix → how many names it has, as two names may mean the same tokens. What is told twice counts once; a name that comes
 back with other tokens moves, and leaves nothing behind.
+
+A part of the table that somebody else sits on cannot be changed, and waiting without end is no answer. A prefix to be
+taken out of it stays in the second map without names, as owed, until ``repair`` finds the part free.
 """
 
 from cpython.list cimport PyList_GET_SIZE
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from smg._native.prefix_index cimport PrefixIndex
@@ -23,7 +26,8 @@ cdef struct Pair:
     uint64_t key
     uint64_t value  # of a name: its prefix
     uint32_t extra  # of a name: its depth, from 1; of a prefix: how many names it has
-    uint32_t taken
+    uint16_t taken
+    uint16_t owed  # of a prefix without names: the index has not been told yet
 
 
 cdef struct Map:
@@ -63,7 +67,7 @@ cdef Pair *_take(Map *map, uint64_t key) noexcept nogil:
         map[0] = larger
     pair = _find(map, key)
     if not pair.taken:
-        pair[0] = Pair(key, 0, 0, 1)
+        pair[0] = Pair(key, 0, 0, 1, 0)
         map.count += 1
     return pair
 
@@ -102,10 +106,10 @@ cdef class EventBlocks:
     cdef Map _names
     cdef Map _prefixes
     cdef uint64_t _salt, _ticket
-    cdef bint _stuck
     cdef readonly int64_t slot
     cdef readonly int64_t block
     cdef readonly int64_t lost
+    cdef readonly int64_t owed
 
     def __cinit__(self, PrefixIndex index not None, int64_t slot, int64_t block, uint64_t salt=0):
         if block < 1:
@@ -122,7 +126,7 @@ cdef class EventBlocks:
         free(self._prefixes.pairs)
 
     def __len__(self):
-        return self._prefixes.count
+        return self._prefixes.count - self.owed
 
     def __contains__(self, name):
         cdef Pair *pair = _find(&self._names, <uint64_t>(name & 0xFFFFFFFFFFFFFFFF))
@@ -138,7 +142,7 @@ cdef class EventBlocks:
         self._names = Map(NULL, 0, 0)
         self._prefixes = Map(NULL, 0, 0)
         self.lost = 0
-        self._stuck = False
+        self.owed = 0
 
     def store(self, hashes, tokens, parent=None, uint64_t adapter=0):
         cdef list given = list(hashes), ids = list(tokens)
@@ -168,7 +172,7 @@ cdef class EventBlocks:
         free(narrow)
         if done < count:
             raise MemoryError
-        return self._told()
+        return True
 
     cdef int64_t _store(
         self,
@@ -204,23 +208,29 @@ cdef class EventBlocks:
             if uses == NULL:
                 return at
             uses.extra += 1
+            if uses.owed:
+                uses.owed = 0
+                self.owed -= 1
             if uses.extra == 1 and not self._index.hold(self._ticket, salted(prefix, self._salt)):
                 self.lost += 1
-            if moved and not self._leave(was):
-                self._stuck = True
+            if moved:
+                self._leave(was)
             depth += 1
         return count
 
-    cdef bint _leave(self, uint64_t prefix) noexcept nogil:
-        """One name fewer for a prefix; False when the index could not be told."""
+    cdef void _leave(self, uint64_t prefix) noexcept nogil:
+        """One name fewer for a prefix."""
         cdef Pair *uses = _find(&self._prefixes, prefix)
-        if uses == NULL or not uses.taken:
-            return True
-        if uses.extra > 1:
-            uses.extra -= 1
-            return True
-        _drop(&self._prefixes, uses)
-        return self._index.unhold(self._ticket, salted(prefix, self._salt))
+        if uses == NULL or not uses.taken or uses.owed:
+            return
+        uses.extra -= 1
+        if uses.extra:
+            return
+        if self._index.unhold(self._ticket, salted(prefix, self._salt)):
+            _drop(&self._prefixes, uses)
+        else:
+            uses.owed = 1
+            self.owed += 1
 
     def remove(self, hashes):
         cdef list given = list(hashes)
@@ -234,27 +244,19 @@ cdef class EventBlocks:
                 if name != NULL and name.taken:
                     prefix = name.value
                     _drop(&self._names, name)
-                    if not self._leave(prefix):
-                        self._stuck = True
+                    self._leave(prefix)
         free(names)
-        return self._told()
-
-    cdef bint _told(self) except -1:
-        """False, with everything cleared, when somebody sits on a part of the table that had to be changed.
-
-        Better to know nothing of this worker than something wrong.
-        """
-        if not self._stuck:
-            return True
-        self.clear()
-        return False
 
     def repair(self):
         cdef uint64_t at
+        cdef Pair *pair
         self.lost = 0
         for at in range(0 if self._prefixes.pairs == NULL else self._prefixes.mask + 1):
-            if self._prefixes.pairs[at].taken and not self._index.hold(
-                self._ticket, salted(self._prefixes.pairs[at].key, self._salt)
-            ):
+            pair = self._prefixes.pairs + at
+            # Another pair may move to the place of one that is dropped.
+            while pair.taken and pair.owed and self._index.unhold(self._ticket, salted(pair.key, self._salt)):
+                _drop(&self._prefixes, pair)
+                self.owed -= 1
+            if pair.taken and not pair.owed and not self._index.hold(self._ticket, salted(pair.key, self._salt)):
                 self.lost += 1
-        return self.lost == 0
+        return self.lost == 0 and self.owed == 0

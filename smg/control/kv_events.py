@@ -241,9 +241,8 @@ class KvSubscriptions:
         resets = self._index.counts()["resets"]
         for subscription, _ in self._running.values():
             subscription.look(clock.monotonic())
-            if resets != self._resets:
-                for feed in subscription.feeds.values():
-                    feed.repair()
+            for feed in subscription.feeds.values():
+                feed.repair(emptied=resets != self._resets)
             subscription.show()
         self._resets = resets
 

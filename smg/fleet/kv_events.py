@@ -28,6 +28,9 @@ class Blocks(Protocol):
     @property
     def block(self) -> int: ...
 
+    @property
+    def owed(self) -> int: ...
+
     def __len__(self) -> int: ...
 
     def __contains__(self, name: int) -> bool: ...
@@ -36,7 +39,7 @@ class Blocks(Protocol):
 
     def store(self, hashes: list[int], tokens: list[int], parent: int | None = None, adapter: int = 0) -> bool: ...
 
-    def remove(self, hashes: list[int]) -> bool: ...
+    def remove(self, hashes: list[int]) -> None: ...
 
     def repair(self) -> bool: ...
 
@@ -117,9 +120,9 @@ class KvFeed:
             self._blocks = None
             self._place.forget_sent()
 
-    def repair(self) -> None:
-        """Enter all blocks once more: a part of the index was emptied."""
-        if self._blocks is not None:
+    def repair(self, *, emptied: bool) -> None:
+        """Enter all blocks once more when a part of the index was emptied; take out what could not be taken out."""
+        if self._blocks is not None and (emptied or self._blocks.owed):
             self._blocks.repair()
 
     def expire(self, now: float) -> None:
@@ -205,8 +208,8 @@ class KvFeed:
                 self._copies[name] = copies - 1
         if self._waiting:
             self._forget_waiting(set(gone))
-        if self._blocks is not None and gone and not self._blocks.remove(gone):
-            self._resync()
+        if self._blocks is not None and gone:
+            self._blocks.remove(gone)
 
     # chains whose parent is not known
 

@@ -130,10 +130,11 @@ class Crashes:
             if draw.random() < 0.6:
                 stored = blocks[slot].store(names, [int(digit) for digit in f"{number:04}" for _ in range(BLOCK)])
                 told[slot] = told[slot] | set(keys) if stored else set()
-            elif blocks[slot].remove(names[gone:]):
-                told[slot] -= set(keys[gone:])
             else:
-                told[slot] = set()
+                blocks[slot].remove(names[gone:])
+                while blocks[slot].owed:
+                    blocks[slot].repair()
+                told[slot] -= set(keys[gone:])
             self.compare(number, slot, told[slot])
 
     def compare(self, number: int, slot: int, told: set[int]) -> None:

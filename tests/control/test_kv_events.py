@@ -234,6 +234,6 @@ async def test_blocks_come_back_after_a_part_of_the_index_was_emptied(monkeypatc
     async with following(Engine([told(1, 5, 6)])) as setup:
         await eventually(lambda: setup.held(5, 6) == 2)
         seen = []
-        monkeypatch.setattr(kv_events.KvFeed, "repair", lambda feed: seen.append(feed))
+        monkeypatch.setattr(kv_events.KvFeed, "repair", lambda feed, *, emptied: emptied and seen.append(feed))
         setup.kv._resets -= 1
         await eventually(lambda: len(seen) == 1)
