@@ -1,7 +1,8 @@
 """Who of two engines that need each other is to blame, when both may complain (spec engine-contract 5.1).
 
-An engine whose partner is gone often fails too, a moment earlier or later. A connection that broke is never the
-partner's doing; of two complaints the first one counts.
+An engine whose partner is gone or has turned the request away often fails too, a moment earlier or later. A connection
+that broke is never the partner's doing, and neither is a refusal (too busy, a request that cannot be served); of two
+other complaints the first one counts.
 """
 
 from collections.abc import Mapping
@@ -22,8 +23,13 @@ def gone(error: GatewayError) -> bool:
 
 def blamed(failures: Mapping[str, GatewayError]) -> str | None:
     """The leg to blame, of failures in the order they came; None when there are none."""
-    broken = [leg for leg, error in failures.items() if gone(error)]
-    return next(iter(broken or failures), None)
+    return min(failures, key=lambda leg: _rank(failures[leg]), default=None)
+
+
+def _rank(error: GatewayError) -> int:
+    if gone(error):
+        return 0
+    return 2 if error.worker_fault else 1
 
 
 def too_late(patience: float) -> GatewayError:

@@ -13,8 +13,9 @@ from smg.pipeline.pair_source import PairSource
 from smg.routing.pairing import PartnerFailed
 from tests.pipeline.fakes import FOREVER, FakeSource, end, text
 
-# A connection that broke cannot be the partner's doing; a transfer that failed can.
+# A connection that broke cannot be the partner's doing, nor can a refusal; a transfer that failed can.
 BROKE = from_status("UNAVAILABLE", "connection reset")
+BUSY = from_status("RESOURCE_EXHAUSTED", "the queue is full")
 COMPLAINS = from_status("INTERNAL", "the transfer failed")
 ANSWER = [[text("a")], [end()], []]
 DONE = [[text("x")], [end(reason="length")], []]
@@ -85,6 +86,9 @@ def sides(*steps):
         ([("prefill", COMPLAINS), ("decode", COMPLAINS)], "prefill"),
         ([("decode", COMPLAINS), ("prefill", COMPLAINS)], "decode"),
         ([("prefill", BROKE), ("decode", BROKE)], "prefill"),
+        ([("decode", COMPLAINS), ("prefill", BUSY)], "prefill"),
+        ([("prefill", COMPLAINS), ("decode", BUSY)], "decode"),
+        ([("prefill", BUSY), ("decode", BROKE)], "decode"),
     ],
 )
 async def test_who_is_to_blame(steps, blamed):
