@@ -16,6 +16,7 @@ from smg._native.prefix_index cimport PrefixIndex
 from smg._native.prefix_keys cimport PrefixKeys
 from smg._native.prefix_segment cimport COLUMNS, H_EVENTS
 from smg._native.prefix_table cimport APPROXIMATE, EXACT, PLANES
+from smg._native.prices cimport FINE, LITTLE, Terms, extremes, lowest_price, set_prices
 from smg._native.region cimport Region
 from smg._native.region import QUEUED_TOKENS, USAGE
 
@@ -24,11 +25,7 @@ PREFIX = 1
 LOAD = 2
 
 cdef enum:
-    # Prices are whole numbers of this part of a token.
-    _FINE = 1024
     _MILLION = 1000000
-    # Tokens that everybody counts as having computed: a few requests in an idle fleet make no difference.
-    _LITTLE = 20000
 
 cdef double _FULL = 0.999
 cdef int64_t _USAGE = USAGE
@@ -42,14 +39,17 @@ cdef class Placement:
     cdef int *_slots
     cdef char *_skip
     cdef signed char *_planes
-    cdef bint _avoiding, _counted, _placed
+    cdef bint _avoiding, _counted
     cdef char *_avoid
+    cdef char *_passed
     # Of the ready workers, by position.
     cdef int *_numbers
     cdef int *_places
     cdef int *_requests
     cdef int *_matched
     cdef int64_t *_tokens
+    cdef int64_t *_computed
+    cdef int64_t *_prices
     cdef int *_scratch
 
     def __cinit__(self, Region region not None, slots):
@@ -57,12 +57,15 @@ cdef class Placement:
         self._region = region
         self._size = size
         self._slots = <int *>malloc((5 * size + PLANES * COLUMNS) * sizeof(int))
-        self._tokens = <int64_t *>malloc((size + 1) * sizeof(int64_t))
+        self._tokens = <int64_t *>malloc((3 * size + 1) * sizeof(int64_t))
         self._skip = <char *>calloc(size + 1, 1)
         self._planes = <signed char *>malloc(size + 1)
-        self._avoid = <char *>malloc(size + 1)
+        self._avoid = <char *>malloc(2 * size + 1)
         if not (self._slots and self._tokens and self._skip and self._planes and self._avoid):
             raise MemoryError
+        self._computed = self._tokens + size
+        self._prices = self._tokens + 2 * size
+        self._passed = self._avoid + size
         self._numbers = self._slots + size
         self._places = self._slots + 2 * size
         self._requests = self._slots + 3 * size
@@ -92,30 +95,21 @@ cdef class Placement:
                 raise IndexError(f"worker {number} of {self._size}")
         for at in skip:
             self._skip[at] = 1
-        self.ready = self._region.muster(self._slots, self._size, self._skip, self._numbers)
+        self.ready = self._region.muster(self._slots, self._size, self._skip, self._numbers, self._places)
         for at in skip:
             self._skip[at] = 0
         memset(self._matched, 0, self.ready * sizeof(int))
-        self._avoiding = self._counted = self._placed = False
+        self._avoiding = self._counted = False
         return self.ready
-
-    cdef void _place(self) noexcept nogil:
-        cdef int64_t at
-        if not self._placed:
-            for at in range(self.ready):
-                self._places[at] = self._slots[self._numbers[at]]
-            self._placed = True
 
     cdef void _count(self) noexcept nogil:
         if not self._counted:
-            self._place()
             self._region.loads(self._places, self.ready, self._requests, self._tokens)
             self._counted = True
 
     def avoid_full(self, double spread, double ceiling):
         self._region._open()
         cdef int64_t at, usage, least = _MILLION, avoided = 0
-        self._place()
         cdef int64_t far = <int64_t>(spread * _MILLION), high = <int64_t>(ceiling * _MILLION)
         for at in range(self.ready):
             usage = self._region.field_at(self._places[at], _USAGE)
@@ -136,7 +130,6 @@ cdef class Placement:
         if self.ready == 0:
             return 0
         index._known(self._highest)
-        self._place()
         # Text has no exact plane: engines tell of tokens.
         if told or not primary:
             other = self._choose_planes(index, keys.block, primary)
@@ -160,13 +153,15 @@ cdef class Placement:
                 other = block
         return other
 
-    cdef double _computed_share(self) noexcept nogil:
-        """What makes of a worker's computed tokens their ratio to the mean of all."""
+    cdef void _pass_over(self, int64_t least, int64_t absolute, double relative) noexcept nogil:
+        """Mark whoever has far more requests than ``least``, and the full caches if those are avoided."""
         cdef int64_t at
-        cdef double total = 0
+        cdef int requests
         for at in range(self.ready):
-            total += _LITTLE + self._region.computed_at(self._places[at])
-        return self.ready / total
+            requests = self._requests[at]
+            self._passed[at] = (self._avoiding and self._avoid[at]) or (
+                requests - least > absolute and requests > relative * least
+            )
 
     def cheapest(
         self,
@@ -179,37 +174,32 @@ cdef class Placement:
         double scale=1.0,
         double turnover=0.0,
     ):
-        cdef int64_t at, best = -1, ideal = -1, price, lowest = 0, dream = 0, part, end
-        cdef int64_t each = <int64_t>(_FINE * request_price), cut = <int64_t>(threshold * length)
-        cdef double unit = _FINE * scale, fresh, share
-        cdef int least, most
+        self._region._open()
+        cdef int64_t best = -1, ideal, total
+        cdef int64_t cut = <int64_t>(threshold * length)
+        cdef Terms terms
+        cdef int least = 0, most = 0
         if self.ready == 0:
             raise ValueError("no worker is ready")
         self._count()
-        share = _FINE * turnover * self._computed_share()
-        least = most = self._requests[0]
-        for at in range(1, self.ready):
-            least = min(least, self._requests[at])
-            most = max(most, self._requests[at])
-        cdef bint spread = most - least > absolute and most > relative * least
+        total = self._region.computed(self._places, self.ready, self._computed) + self.ready * LITTLE
+        terms.length = length
+        terms.request = <int64_t>(FINE * request_price)
+        terms.cut = cut
+        terms.unit = FINE * scale
+        # What makes of a worker's computed tokens their ratio to the mean of all.
+        terms.share = FINE * turnover * (self.ready / <double>total)
+        set_prices(
+            &terms, self._tokens, self._requests, self._matched, self._computed, self.ready, self._prices
+        )
         start = start % self.ready
-        for part in range(2):
-            # From ``start`` to the end, then the rest.
-            end = start if part else self.ready
-            for at in range(0 if part else start, end):
-                price = _FINE * self._tokens[at] + each * self._requests[at]
-                fresh = length - self._matched[at] if self._matched[at] > cut else length
-                price += <int64_t>(fresh * (unit + share * (_LITTLE + self._region.computed_at(self._places[at]))))
-                if ideal < 0 or price < dream:
-                    ideal = at
-                    dream = price
-                if self._avoiding and self._avoid[at]:
-                    continue
-                if spread and self._requests[at] - least > absolute and self._requests[at] > relative * least:
-                    continue
-                if best < 0 or price < lowest:
-                    best = at
-                    lowest = price
+        ideal = lowest_price(self._prices, NULL, self.ready, start)
+        extremes(self._requests, self.ready, &least, &most)
+        if self._avoiding or (most - least > absolute and most > relative * least):
+            self._pass_over(least, absolute, relative)
+            best = lowest_price(self._prices, self._passed, self.ready, start)
+        else:
+            best = ideal
         if best < 0:
             # Those with few requests have full caches, and the other way round.
             best = ideal

@@ -38,4 +38,7 @@ cdef class PrefixIndex(PrefixSegment):
         int *scratch,
         int *out,
     ) noexcept nogil
+    cdef void _columns(
+        self, const int *slots, const signed char *planes, int64_t count, cell *asked, int *out
+    ) noexcept nogil
     cdef void _foresee(self, PrefixKeys keys) noexcept nogil

@@ -300,26 +300,10 @@ cdef class PrefixIndex(PrefixSegment):
         """
         cdef cell asked[PLANES * GROUPS]
         cdef cell both[PLANES]
-        cdef cell ticket, bits = 0
-        cdef int64_t at, group
-        cdef int plane = APPROXIMATE, last = 0
+        cdef int64_t at, group, unit = keys.block if units and keys.block else 1
+        cdef int plane
         memset(asked, 0, sizeof(asked))
-        for at in range(count):
-            if planes != NULL:
-                plane = planes[at]
-                if plane < 0:
-                    continue
-            ticket = c_load_acquire(self._map + plane * <int64_t>self._slots + slots[at])
-            out[at] = plane * COLUMNS + <int>column_of(ticket) if holds(ticket) else -1
-            if out[at] < 0:
-                continue
-            # Neighbours mostly share a group: collect its bits in a register.
-            if out[at] >> 6 != last:
-                asked[last] |= bits
-                last = out[at] >> 6
-                bits = 0
-            bits |= <cell>1 << (out[at] & 63)
-        asked[last] |= bits
+        self._columns(slots, planes, count, asked, out)
         for group in range(GROUPS):
             for plane in range(PLANES):
                 both[plane] = asked[plane * GROUPS + group]
@@ -331,9 +315,38 @@ cdef class PrefixIndex(PrefixSegment):
                 self._leap(keys.keys, keys.count, group, both[APPROXIMATE], scratch)
         for at in range(count):
             if planes == NULL or planes[at] >= 0:
-                out[at] = 0 if out[at] < 0 else scratch[out[at]]
-                if units:
-                    out[at] = out[at] * <int>keys.block if keys.block else <int>rung(out[at])
+                out[at] = 0 if out[at] < 0 else scratch[out[at]] * <int>unit
+        if units and not keys.block:
+            for at in range(count):
+                if planes == NULL or planes[at] >= 0:
+                    out[at] = <int>rung(out[at])
+
+    cdef void _columns(
+        self, const int *slots, const signed char *planes, int64_t count, cell *asked, int *out
+    ) noexcept nogil:
+        """Where each slot's depth will stand, -1 for nobody's; notes in ``asked`` which columns that are."""
+        cdef const cell *tickets = self._map
+        cdef int64_t size = self._slots, at
+        cdef cell column, bits = 0
+        cdef int plane = APPROXIMATE, place, last = 0
+        for at in range(count):
+            if planes != NULL:
+                plane = planes[at]
+                if plane < 0:
+                    continue
+            place = <int>column_of(c_load_acquire(tickets + plane * size + slots[at]))
+            if place < 0:
+                out[at] = -1
+                continue
+            place += plane * COLUMNS
+            out[at] = place
+            # Neighbours mostly share a group: collect its bits in a register.
+            if place >> 6 != last:
+                asked[last] |= bits
+                last = place >> 6
+                bits = 0
+            bits |= <cell>1 << (place & 63)
+        asked[last] |= bits
 
     def depth(self, PrefixKeys keys not None, slots, int plane=APPROXIMATE):
         self._open()

@@ -34,11 +34,14 @@ cdef class Region:
     # The breaker's word of a slot, and four more that it keeps its record in.
     cdef word *_gate(self, word slot) except NULL
     cdef word *_record(self, word slot) except NULL
-    # The ready slots that are not skipped and whose gate admits, by their numbers in the list; returns how many. Slots
-    # are in range.
-    cdef int64_t muster(self, const int *slots, int64_t count, const char *skip, int *numbers) noexcept nogil
+    # The ready slots that are not skipped and whose gate admits: their numbers in the list, and they themselves; both
+    # have room for ``count``. Returns how many. Slots are in range.
+    cdef int64_t muster(
+        self, const int *slots, int64_t count, const char *skip, int *numbers, int *places
+    ) noexcept nogil
     # Requests and tokens in flight of each slot, over all processes.
     cdef void loads(self, const int *slots, int64_t count, int *requests, int64_t *tokens) noexcept nogil
+    # Tokens each slot has computed lately; returns their sum.
+    cdef int64_t computed(self, const int *slots, int64_t count, int64_t *tokens) noexcept nogil
     # A field of a slot that is no column of its own; both are in range.
     cdef word field_at(self, word slot, word field) noexcept nogil
-    cdef word computed_at(self, word slot) noexcept nogil

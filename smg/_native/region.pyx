@@ -426,15 +426,20 @@ cdef class Region:
             out.append(_column_sum(self._matrix + 2 * slot, self._processes, self._matrix_row))
         return out
 
-    cdef int64_t muster(self, const int *slots, int64_t count, const char *skip, int *numbers) noexcept nogil:
+    cdef int64_t muster(
+        self, const int *slots, int64_t count, const char *skip, int *numbers, int *places
+    ) noexcept nogil:
         cdef int64_t at, found = 0
+        cdef const word *statuses = self._statuses
+        cdef const word *gates = self._gates
         cdef word gate, now = 0
         cdef bint ready
         for at in range(count):
             # Written always and counted if it is one: no branch to guess wrong.
             numbers[found] = <int>at
-            ready = (not skip[at]) & (w_load(self._statuses + slots[at]) == STATUS_READY)
-            gate = w_load(self._gates + slots[at])
+            places[found] = slots[at]
+            ready = (not skip[at]) & (w_load(statuses + slots[at]) == STATUS_READY)
+            gate = w_load(gates + slots[at])
             if gate & GATE_STATE:
                 now = now or gate_now()
                 ready = ready and gate_admits(gate, now)
@@ -444,7 +449,7 @@ cdef class Region:
     cdef void loads(self, const int *slots, int64_t count, int *requests, int64_t *tokens) noexcept nogil:
         cdef word process
         cdef word *rows[_MAX_PROCESSES]
-        cdef int64_t at, row, routing = 0
+        cdef int64_t at, row, cell, routing = 0
         cdef pair sums
         for process in range(self._processes):
             # Control and the supervisor never route.
@@ -452,9 +457,10 @@ cdef class Region:
                 rows[routing] = self._matrix + process * self._matrix_row
                 routing += 1
         for at in range(count):
+            cell = 2 * <int64_t>slots[at]
             sums = w_none()
             for row in range(routing):
-                sums = w_plus(sums, w_pair(rows[row] + 2 * slots[at]))
+                sums = w_plus(sums, w_pair(rows[row] + cell))
             requests[at] = <int>max(w_first(sums), <word>0)
             tokens[at] = max(w_second(sums), <word>0)
 
@@ -519,9 +525,14 @@ cdef class Region:
     cdef word field_at(self, word slot, word field) noexcept nogil:
         return w_load(self._slots + slot * _WORKER_ROW + field)
 
-    cdef word computed_at(self, word slot) noexcept nogil:
-        # What is taken back may have been halved meanwhile.
-        return max(w_load(self._computed + slot), <word>0)
+    cdef int64_t computed(self, const int *slots, int64_t count, int64_t *tokens) noexcept nogil:
+        cdef int64_t at, total = 0
+        cdef const word *column = self._computed
+        for at in range(count):
+            # What is taken back may have been halved meanwhile.
+            tokens[at] = max(w_load(column + slots[at]), <word>0)
+            total += tokens[at]
+        return total
 
     def worker_get(self, word slot, word field):
         return w_load(self._field(slot, field))

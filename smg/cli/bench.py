@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,9 @@ import msgspec
 from smg._version import __version__
 
 MICRO = Path(__file__).resolve().parents[2] / "benchmarks" / "micro"
+
+# Of routing: by trace, policy and name.
+Figures = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,6 +43,16 @@ def parser() -> argparse.ArgumentParser:
     )
     routing.add_argument(
         "--seeds", type=int, nargs="+", metavar="N", help="seeds of the traces (default: 101 to 105); medians are told"
+    )
+    routing.add_argument(
+        "--figures", type=Path, metavar="FILE.json", help="figures of an earlier run with --json, instead of a new run"
+    )
+    routing.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE.svg|DIR",
+        help="draw TTFT, hit ratio and load of the policies: all traces into one file, or a file for each into a "
+        "directory (needs matplotlib)",
     )
     vision = commands.add_parser("vision", help="images per second, beside other processors (from a checkout)")
     vision.add_argument("--json", action="store_true", help="print one JSON object")
@@ -152,14 +165,44 @@ def index(json: bool) -> int:
     return 0
 
 
-def routing(json: bool, requests: int, seeds: Sequence[int] | None) -> int:
-    """Run the simulations of all traces and policies; returns 0."""
+def routing(given: argparse.Namespace) -> int:
+    """Run the simulations of all traces and policies, or take their figures from a file; returns the exit status."""
     from smg.cli import routing_bench
 
-    figures = routing_bench.run(requests, seeds=seeds or routing_bench.SEEDS)
-    if json:
+    draw: Callable[[Figures, Path], list[Path]] | None = None
+    if given.plot is not None:
+        # Not known after some minutes only.
+        try:
+            from smg.cli import routing_plot
+
+            draw = routing_plot.draw
+        except ModuleNotFoundError as error:
+            hint = f"{sys.executable} -m pip install matplotlib"
+            print(f"smg-bench: {error.name} is missing; try: {hint}", file=sys.stderr)
+            return 2
+    try:
+        if given.figures is None:
+            figures = routing_bench.run(given.requests, seeds=given.seeds or routing_bench.SEEDS)
+        else:
+            figures = msgspec.json.decode(given.figures.read_bytes(), type=routing_bench.Figures)
+        for path in draw(figures, given.plot) if draw is not None else ():
+            print(f"smg-bench: wrote {path}", file=sys.stderr)
+    except (OSError, msgspec.DecodeError) as error:
+        print(f"smg-bench: {error}", file=sys.stderr)
+        return 2
+    except KeyError as error:
+        print(f"smg-bench: {given.figures} has no {error.args[0]}", file=sys.stderr)
+        return 2
+    if given.json:
         print(msgspec.json.encode(figures).decode())
         return 0
+    _tell_routing(figures)
+    return 0
+
+
+def _tell_routing(figures: Figures) -> None:
+    from smg.cli import routing_bench
+
     names = [name for name in next(iter(figures.values()))["cache_aware"] if "_by_" not in name]
     print(f"{'trace':16}{'policy':16}" + "".join(f"{name:>20}" for name in names))
     for trace, policies in figures.items():
@@ -170,7 +213,6 @@ def routing(json: bool, requests: int, seeds: Sequence[int] | None) -> int:
         ours = policies["cache_aware"]
         for name in routing_bench.COMPARED:
             print(f"{trace:16}{name:26}{ours[name]:>10}{ours[f'{name}_worst']:>10}")
-    return 0
 
 
 def vision(json: bool, folder: Path = MICRO.parent) -> int:
@@ -212,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "index":
                 return index(given.json)
             case "routing":
-                return routing(given.json, given.requests, given.seeds)
+                return routing(given)
             case "vision":
                 return vision(given.json)
             case _:

@@ -316,7 +316,9 @@ def decisions() -> Figures:
         def decide(index: PrefixIndex = index, placement: Placement = placement) -> int:
             placement.survey()
             placement.match(index, index.token_keys(ids, BLOCK, SALT))
-            return placement.cheapest(len(ids), 64.0, 0.3, 64, 1.5)[0]
+            # As ``Cost`` asks: how busy all are, then who is cheapest with what each has computed lately.
+            weight = 0.25 + min((placement.backlog() / 1000) ** 2, 32.0)
+            return placement.cheapest(len(ids), 64.0, 0.25, 64, 1.5, 0, weight, 1.0)[0]
 
         if decide() != workers // 2:
             raise AssertionError("the decision is wrong")

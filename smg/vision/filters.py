@@ -25,7 +25,8 @@ class Axis(NamedTuple):
 
     Output pixel i is ``Σ_j input[lo[i] + j] · weights[i, j]``, j < ``taps[i]``, in fixed point with ``shift``
     fraction bits. ``weights`` is int32[n, most taps], zero past ``taps``; ``lo`` and ``taps`` are int64[n] and
-    ``lo[i] + taps[i] <= source``. Both ``lo`` and ``lo + taps`` never decrease.
+    ``lo[i] + taps[i] <= source``. Both ``lo`` and ``lo + taps`` never decrease. ``digits`` is int32[n, 3 · groups of
+    four taps], the same weights as bytes (``_digits``).
     """
 
     source: int
@@ -33,6 +34,7 @@ class Axis(NamedTuple):
     taps: NDArray[np.int64]
     weights: NDArray[np.int32]
     shift: int
+    digits: NDArray[np.int32]
 
 
 def _bilinear(x: F64) -> F64:
@@ -85,7 +87,23 @@ def axis(source: int, target: int, kind: Filter, flavour: Flavour) -> Axis:
     shift = PILLOW_BITS if flavour == "pillow" else _torchvision_bits(float(weights.max()))
     scaled = weights * (1 << shift)
     fixed = np.trunc(np.where(weights < 0, scaled - 0.5, scaled + 0.5)).astype(np.int32)
-    return Axis(source, frozen(lo), frozen(count), frozen(np.ascontiguousarray(fixed)), shift)
+    weights = frozen(np.ascontiguousarray(fixed))
+    return Axis(source, frozen(lo), frozen(count), weights, shift, frozen(_digits(weights)))
+
+
+def _digits(weights: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Weights in base 256 with digits from -128 to 127, the highest of three first, four taps to an int32.
+
+    That holds what is less than 2^23 - 2^15; no filter here weighs a pixel by more than 1.2 · 2^22.
+    """
+    count, taps = weights.shape
+    padded = np.zeros((count, -(-taps // 4), 4), np.int32)
+    padded.reshape(count, -1)[:, :taps] = weights
+    digits = np.empty((count, padded.shape[1], 3, 4), np.int8)
+    for place in (2, 1, 0):
+        digits[:, :, place] = padded.astype(np.int8)  # keeps the lowest byte
+        padded = (padded - digits[:, :, place]) >> 8
+    return digits.view(np.int32).reshape(count, -1)
 
 
 def frozen(array: NDArray[T]) -> NDArray[T]:

@@ -5,11 +5,11 @@ so that callers can split an image over threads, and none allocates: ``smg.visio
 
 The horizontal pass would need a gather per tap on interleaved RGB rows. Instead, 64 rows at a time are transposed
 (``columns``), so that the 64 values of one column lie side by side: then a tap is one multiply-add over 64 contiguous
-bytes in both passes.
+bytes in both passes; with byte dot products four taps are one instruction (``vectors.weigh``).
 
 Arrays: ``source`` uint8[H, 3·W] interleaved rows; ``columns`` uint8[3·W, 64]; ``staged`` uint8[3, width, 64];
 ``planes`` uint8[3, height, width]. An axis is given by ``lo`` int64[n] (first tap), ``count`` int64[n] (taps),
-``weights`` int32[n, most taps] and ``shift`` (fraction bits).
+``weights`` int32[n, …] as ``vectors.weigh`` takes them (``terms``) and ``shift`` (fraction bits).
 """
 
 from typing import Any
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smg.vision.filters import frozen
+from smg.vision.filters import Axis, frozen
 from smg.vision.jit import kernel
-from smg.vision.vectors import LANES, SQUARE, move, transpose, weigh
+from smg.vision.vectors import DOTS, LANES, SQUARE, move, transpose, weigh
 
 U8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -27,6 +27,11 @@ I64 = NDArray[np.int64]
 
 BLOCK = LANES  # rows per transposed block
 STRIP = 32  # output rows made from one piece of the intermediate image, so that it stays in the second-level cache
+
+
+def terms(axis: Axis) -> tuple[I64, I64, I32, int]:
+    """An axis as the kernels take it: ``lo``, ``count``, ``weights``, ``shift``."""
+    return axis.lo, axis.taps, axis.digits if DOTS else axis.weights, axis.shift
 
 
 @kernel
@@ -270,7 +275,7 @@ def patch_blocks(
 
 def compile_all() -> None:
     """Compile every kernel for the types it is called with, or load it from the cache."""
-    lo, taps, weights = np.zeros(64, np.int64), np.ones(64, np.int64), np.zeros((64, 1), np.int32)
+    lo, taps, weights = np.zeros(64, np.int64), np.ones(64, np.int64), np.zeros((64, 3), np.int32)
     axis = (frozen(lo), frozen(taps), frozen(weights), 22)
     source = frozen(np.zeros((64, 64 * 3), np.uint8))
     planes = np.zeros((3, 64, 64), np.uint8)

@@ -70,17 +70,17 @@ def _compiled(
         if x is None and y is None:
             kernels.split_rows(source, planes, y0, y1)
         elif y is None and x is not None:
-            kernels.across_rows(source, planes, y0, y1, *x[1:], *_block(source, width))
+            kernels.across_rows(source, planes, y0, y1, *kernels.terms(x), *_block(source, width))
         elif x is None and y is not None:
-            kernels.down_rows(source, planes, y0, y1, *y[1:], np.empty((1, source.shape[1]), np.uint8))
+            kernels.down_rows(source, planes, y0, y1, *kernels.terms(y), np.empty((1, source.shape[1]), np.uint8))
         elif x is not None and y is not None:
             block = _block(source, width)
             if down_first:
                 middle = np.empty((kernels.BLOCK, source.shape[1]), np.uint8)
-                kernels.down_then_across(source, planes, y0, y1, *x[1:], *y[1:], *block, middle)
+                kernels.down_then_across(source, planes, y0, y1, *kernels.terms(x), *kernels.terms(y), *block, middle)
             else:
                 middle = np.empty((3, _window(kernels, y), width), np.uint8)
-                kernels.across_then_down(source, planes, y0, y1, *x[1:], *y[1:], *block, middle)
+                kernels.across_then_down(source, planes, y0, y1, *kernels.terms(x), *kernels.terms(y), *block, middle)
 
     pixels = source.size // 3 + height * width
     (split if pixels >= _SPLIT_FROM else serial)(height, work)

@@ -14,7 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from smg._native.region import Region
+from smg.config.settings import RoutingSettings
 from smg.engine_server.mock.http import HttpScript, MockHttpEngine
+from smg.routing.policies.prefix_hash import PrefixHash
+from smg.routing.policies.ring import HashRing
+from smg.routing.router import Query
 from tests.gateway import running_async, settings, until_async
 
 REFERENCE = os.environ.get("SMG_REFERENCE", "")
@@ -69,6 +74,7 @@ class Both:
         self.theirs = theirs
         self.ours = ours
         self._engines = engines
+        self.urls = [engine.url for engine in engines]
 
     async def chosen(self, url: str, requests: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> list[int]:
         """The engine of each request (body, headers), sent one after the other; -1: it was refused."""
@@ -149,3 +155,36 @@ async def test_prefix_hash_of_ids_chooses_the_same_engine(tmp_path):
         theirs, ours = await at.both([ids(head, tail) for head in range(30) for tail in (1, 2)])
         assert ours[::2] == ours[1::2]
         assert theirs == ours
+
+
+def key_of(text: str) -> str:
+    """Our policy's key of a prompt."""
+    key = PrefixHash(RoutingSettings(), Region.create(processes=1)).key(Query("mock-model", text=text))
+    assert key is not None
+    return key
+
+
+async def test_prefix_hash_of_text_has_the_same_key_where_both_look_at_the_same_text(tmp_path):
+    """Theirs takes the messages' texts, ours the members of the body as they were sent, which images and tools are in
+    as well. Of the same text the keys are the same, and so are the engines.
+    """
+    heads = [f"{number} " + "abcdefghij " * 120 for number in range(15)]
+    texts = [head + tail for head in heads for tail in ("one", "two")] + [f"short {number}" for number in range(15)]
+    async with place(tmp_path, "prefix_hash") as at:
+        ring = HashRing(at.urls)
+        owners = [at.urls.index(next(ring.walk(key_of(text)))) for text in texts]
+        theirs, ours = await at.both([chat(text) for text in texts])
+        assert theirs == owners
+        for chosen in (theirs, ours):
+            assert chosen[:30:2] == chosen[1:30:2]
+            assert len(set(chosen)) == ENGINES
+
+
+async def test_prefix_hash_of_text_ends_at_characters_there_and_at_bytes_here(tmp_path):
+    # 900 bytes of two and more each, which alone differ after the first 1,024 bytes.
+    texts = ["é" * 900 + str(number) * 100 for number in range(30)]
+    async with place(tmp_path, "prefix_hash") as at:
+        assert len({key_of(text) for text in texts}) == 1
+        theirs, ours = await at.both([chat(text) for text in texts])
+        assert len(set(theirs)) > 1
+        assert len(set(ours)) == 1

@@ -2,6 +2,9 @@
 
 A video is opened, its size, rate and number of frames are read, and what is to be taken is decided from these; then it
 is decoded from its beginning and only the frames that were asked for become pixels, one at a time.
+
+Pictures are turned as the container says, as OpenCV (vLLM's reader) and torchcodec (Hugging Face's) do: by its display
+matrix, in steps of 90 degrees.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +26,16 @@ _MOST_FRAMES = 1 << 20
 
 
 class VideoInfo(NamedTuple):
-    """``frames`` of ``height`` times ``width`` pixels, ``fps`` of them a second."""
+    """``frames`` of ``height`` times ``width`` pixels, ``fps`` of them a second.
+
+    Pictures are turned ``turns`` times by 90 degrees, counterclockwise; height and width are those of the turned ones.
+    """
 
     frames: int
     height: int
     width: int
     fps: float
+    turns: int = 0
 
 
 class VideoLimits(NamedTuple):
@@ -92,7 +99,19 @@ def _info(encoded: bytes, limits: VideoLimits, deadline: Deadline) -> VideoInfo:
         frames = stream.frames or _count(container, stream, deadline)
     if not 0 < frames <= _MOST_FRAMES:
         raise undecodable("video", f"has {frames} frames")
-    return VideoInfo(frames, height, width, fps)
+    turns = _turns(encoded, deadline)
+    if turns % 2:
+        height, width = width, height
+    return VideoInfo(frames, height, width, fps, turns)
+
+
+def _turns(encoded: bytes, deadline: Deadline) -> int:
+    """How often the pictures are to be turned: the first one tells, to the nearest 90 degrees."""
+    with opened(encoded, "video") as container:
+        stream = _stream(container)
+        stream.thread_type = "NONE"
+        first = next(_decoded(container, stream, deadline), None)
+        return 0 if first is None else round(first.rotation / 90) % 4
 
 
 def _count(container: Any, stream: Any, deadline: Deadline) -> int:
@@ -117,6 +136,7 @@ def _pick(
     """Decode up to the last of ``indices``; returns how many frames there were."""
     wanted = list(indices)
     number = index = -1
+    height, width = (info.width, info.height) if info.turns % 2 else (info.height, info.width)
     with opened(encoded, "video") as container:
         stream = _stream(container)
         # By default FFmpeg takes as many threads as there are processors.
@@ -126,9 +146,9 @@ def _pick(
         for index, frame in enumerate(_decoded(container, stream, deadline)):
             if index != wanted[number + 1]:
                 continue
-            if (frame.height, frame.width) != (info.height, info.width):
-                frame = frame.reformat(width=info.width, height=info.height)
-            pixels = np.ascontiguousarray(frame.to_ndarray(format="rgb24"))
+            if (frame.height, frame.width) != (height, width):
+                frame = frame.reformat(width=width, height=height)
+            pixels = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), info.turns))
             while number + 1 < len(wanted) and wanted[number + 1] == index:
                 number += 1
                 take(number, pixels)

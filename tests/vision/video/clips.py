@@ -1,6 +1,7 @@
 """Small videos as files."""
 
 import io
+import struct
 from fractions import Fraction
 
 import av
@@ -21,3 +22,14 @@ def encoded(frames: np.ndarray, fps: Fraction | int = 10, container: str = "mp4"
         for packet in stream.encode(None):
             file.mux(packet)
     return out.getvalue()
+
+
+def turned(mp4: bytes, degrees: int) -> bytes:
+    """``mp4`` with a display matrix that has players turn its pictures clockwise, as telephones write it."""
+    one = 1 << 16
+    a, b = {0: (one, 0), 90: (0, one), 180: (-one, 0), 270: (0, -one)}[degrees]
+    matrix = struct.pack(">9i", a, b, 0, -b, a, 0, 0, 0, 1 << 30)
+    # Of a track's header, version 0: flags, times, number, length, layer and volume stand before it.
+    at = mp4.index(b"tkhd") + 4 + 40
+    assert mp4[at - 40] == 0
+    return mp4[:at] + matrix + mp4[at + len(matrix) :]

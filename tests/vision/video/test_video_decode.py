@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from clips import encoded
+from clips import encoded, turned
 from video_cases import moving
 
 from smg.core.errors import GatewayError
@@ -52,6 +52,14 @@ def test_containers_that_do_not_tell_how_long_they_are(container, codec):
     infos, taken = read(encoded(FRAMES, 25, container, codec))
     assert [(info.frames, info.fps) for info in infos] == [(20, 25.0)]
     assert np.abs(np.stack(taken).astype(int) - FRAMES).mean() < 60
+
+
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+def test_pictures_are_turned_as_the_container_says(degrees):
+    [info], taken = read(turned(encoded(FRAMES), degrees))
+    upright = np.rot90(FRAMES, -degrees // 90, axes=(1, 2))
+    assert (info.height, info.width) == upright.shape[1:3]
+    np.testing.assert_array_equal(np.stack(taken), upright)
 
 
 def test_several_threads_give_the_same_frames():
