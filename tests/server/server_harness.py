@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -193,6 +194,8 @@ class Gateway:
     def __init__(self, settings: Settings, *, control: Any = None, lifeline: tuple[int, int] | None = None) -> None:
         self.directory = settings.server.state_dir
         reader, writer = os.pipe()
+        # What waits for threads when it is freed must not be left to a process that has none of them.
+        gc.collect()
         self.pid = os.fork()
         if self.pid == 0:
             status = 99
