@@ -36,6 +36,9 @@ class EventBlocks:
     def remove(self, hashes: Iterable[int]) -> None:
         """Take blocks out; unknown ones are ignored, and descendants stay."""
 
+    def settle(self) -> bool:
+        """Take out what is ``owed``, without waiting long for anybody; True when nothing is owed any more."""
+
     def repair(self) -> bool:
         """Enter everything once more and take out what is ``owed``, after a part of the index was emptied or could not
         be had; False while something is ``lost`` or ``owed``.

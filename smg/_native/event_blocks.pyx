@@ -5,7 +5,7 @@ prefix → how many names it has, as two names may mean the same tokens. What is
 back with other tokens moves, and leaves nothing behind.
 
 A part of the table that somebody else sits on cannot be changed, and waiting without end is no answer. A prefix to be
-taken out of it stays in the second map without names, as owed, until ``repair`` finds the part free.
+taken out of it stays in the second map without names, as owed, until ``settle`` finds the part free.
 """
 
 from cpython.list cimport PyList_GET_SIZE
@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 from smg._native.prefix_index cimport PrefixIndex
 from smg._native.prefix_keys cimport chain, content_of, narrow_ids, salted
-from smg._native.prefix_table cimport EXACT
+from smg._native.prefix_table cimport EXACT, PATIENTLY, SHORTLY
 
 cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(object values, Py_ssize_t at)
@@ -106,6 +106,7 @@ cdef class EventBlocks:
     cdef Map _names
     cdef Map _prefixes
     cdef uint64_t _salt, _ticket
+    cdef int64_t _patience
     cdef readonly int64_t slot
     cdef readonly int64_t block
     cdef readonly int64_t lost
@@ -166,6 +167,7 @@ cdef class EventBlocks:
         except BaseException:
             free(narrow)
             raise
+        self._patience = PATIENTLY
         with nogil:
             done = self._store(names, narrow, count, prefix, depth, adapter)
         free(names)
@@ -211,7 +213,7 @@ cdef class EventBlocks:
             if uses.owed:
                 uses.owed = 0
                 self.owed -= 1
-            if uses.extra == 1 and not self._index.hold(self._ticket, salted(prefix, self._salt)):
+            if uses.extra == 1 and not self._hold(prefix):
                 self.lost += 1
             if moved:
                 self._leave(was)
@@ -226,7 +228,7 @@ cdef class EventBlocks:
         uses.extra -= 1
         if uses.extra:
             return
-        if self._index.unhold(self._ticket, salted(prefix, self._salt)):
+        if self._unhold(prefix):
             _drop(&self._prefixes, uses)
         else:
             uses.owed = 1
@@ -238,6 +240,7 @@ cdef class EventBlocks:
         cdef uint64_t *names = _names(given)
         cdef Pair *name
         cdef uint64_t prefix
+        self._patience = PATIENTLY
         with nogil:
             for at in range(count):
                 name = _find(&self._names, names[at])
@@ -247,16 +250,40 @@ cdef class EventBlocks:
                     self._leave(prefix)
         free(names)
 
+    cdef bint _hold(self, uint64_t prefix) noexcept nogil:
+        cdef bint done = self._index.hold(self._ticket, salted(prefix, self._salt), self._patience)
+        if not done:
+            self._patience = SHORTLY
+        return done
+
+    cdef bint _unhold(self, uint64_t prefix) noexcept nogil:
+        """False while the prefix' part of the index cannot be had. Who has waited in vain once hurries in the rest of the call."""
+        cdef bint done = self._index.unhold(self._ticket, salted(prefix, self._salt), self._patience)
+        if not done:
+            self._patience = SHORTLY
+        return done
+
+    def settle(self):
+        cdef uint64_t at
+        cdef Pair *pair
+        self._patience = PATIENTLY
+        with nogil:
+            for at in range(0 if self._prefixes.pairs == NULL or not self.owed else self._prefixes.mask + 1):
+                pair = self._prefixes.pairs + at
+                # Another pair may move to the place of one that is dropped.
+                while pair.taken and pair.owed and self._unhold(pair.key):
+                    _drop(&self._prefixes, pair)
+                    self.owed -= 1
+        return self.owed == 0
+
     def repair(self):
         cdef uint64_t at
         cdef Pair *pair
+        self.settle()
         self.lost = 0
-        for at in range(0 if self._prefixes.pairs == NULL else self._prefixes.mask + 1):
-            pair = self._prefixes.pairs + at
-            # Another pair may move to the place of one that is dropped.
-            while pair.taken and pair.owed and self._index.unhold(self._ticket, salted(pair.key, self._salt)):
-                _drop(&self._prefixes, pair)
-                self.owed -= 1
-            if pair.taken and not pair.owed and not self._index.hold(self._ticket, salted(pair.key, self._salt)):
-                self.lost += 1
+        with nogil:
+            for at in range(0 if self._prefixes.pairs == NULL else self._prefixes.mask + 1):
+                pair = self._prefixes.pairs + at
+                if pair.taken and not pair.owed and not self._hold(pair.key):
+                    self.lost += 1
         return self.lost == 0 and self.owed == 0

@@ -22,8 +22,8 @@ cdef class PrefixIndex(PrefixSegment):
     ) noexcept nogil
     cdef void _defer(self, cell key, cell used, cell ticket)
     cdef bint current(self, cell ticket) noexcept nogil
-    cdef bint hold(self, cell ticket, cell key) noexcept nogil
-    cdef bint unhold(self, cell ticket, cell key) noexcept nogil
+    cdef bint hold(self, cell ticket, cell key, cell patience) noexcept nogil
+    cdef bint unhold(self, cell ticket, cell key, cell patience) noexcept nogil
     cdef void _walk(
         self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int *depths
     ) noexcept nogil

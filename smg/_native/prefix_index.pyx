@@ -183,20 +183,20 @@ cdef class PrefixIndex(PrefixSegment):
         """Whether an exact ticket is its worker's still. Only control takes it away, and it does not while it writes."""
         return holds(ticket) and c_load(self._map + EXACT * self._slots + slot_of(ticket)) == ticket
 
-    cdef bint hold(self, cell ticket, cell key) noexcept nogil:
+    cdef bint hold(self, cell ticket, cell key, cell patience) noexcept nogil:
         """Enter an exact holder; False when the ticket is void, there is no room, or a shard cannot be had."""
         if not self.current(ticket):
             return False
         cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
         cdef Place nowhere = Place(NULL, 0)
-        return DONE == put(&self._table, grouped(key, group), bit, EXACT, group, &nowhere, PATIENTLY)
+        return DONE == put(&self._table, grouped(key, group), bit, EXACT, group, &nowhere, patience)
 
-    cdef bint unhold(self, cell ticket, cell key) noexcept nogil:
+    cdef bint unhold(self, cell ticket, cell key, cell patience) noexcept nogil:
         if not self.current(ticket):
             # The column may be somebody else's by now.
             return True
         cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
-        return DONE == take(&self._table, grouped(key, group), bit, EXACT, PATIENTLY)
+        return DONE == take(&self._table, grouped(key, group), bit, EXACT, patience)
 
     # queries
 

@@ -28,9 +28,6 @@ class Blocks(Protocol):
     @property
     def block(self) -> int: ...
 
-    @property
-    def owed(self) -> int: ...
-
     def __len__(self) -> int: ...
 
     def __contains__(self, name: int) -> bool: ...
@@ -40,6 +37,8 @@ class Blocks(Protocol):
     def store(self, hashes: list[int], tokens: list[int], parent: int | None = None, adapter: int = 0) -> bool: ...
 
     def remove(self, hashes: list[int]) -> None: ...
+
+    def settle(self) -> bool: ...
 
     def repair(self) -> bool: ...
 
@@ -122,8 +121,8 @@ class KvFeed:
 
     def repair(self, *, emptied: bool) -> None:
         """Enter all blocks once more when a part of the index was emptied; take out what could not be taken out."""
-        if self._blocks is not None and (emptied or self._blocks.owed):
-            self._blocks.repair()
+        if self._blocks is not None:
+            self._blocks.repair() if emptied else self._blocks.settle()
 
     def expire(self, now: float) -> None:
         """Give up on chains whose parent has not come in time."""

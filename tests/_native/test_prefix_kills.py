@@ -133,7 +133,7 @@ class Crashes:
             else:
                 blocks[slot].remove(names[gone:])
                 while blocks[slot].owed:
-                    blocks[slot].repair()
+                    blocks[slot].settle()
                 told[slot] -= set(keys[gone:])
             self.compare(number, slot, told[slot])
 

@@ -135,6 +135,8 @@ def test_a_stopped_process_makes_no_block_forgotten(index):
         assert owed
     finally:
         kill_all([pid])
+    assert blocks.settle()
+    # The part of a process that died inside it is emptied.
     assert blocks.repair()
     found = [planes(index, keys_of([name, name]), [5])[0][1] for name in names]
     assert found == [1, 0] * 1000
