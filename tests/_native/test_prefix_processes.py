@@ -120,8 +120,6 @@ def test_a_stopped_process_makes_no_block_forgotten(index):
             blocks = EventBlocks(index, 5, BLOCK)
             for name in names:
                 blocks.store([name], [name, name])
-            while blocks.lost:
-                blocks.repair()
             os.kill(pid, signal.SIGSTOP)
             os.waitpid(pid, os.WUNTRACED)
             for name in names[1::2]:
