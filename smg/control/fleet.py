@@ -13,6 +13,7 @@ from smg._native import region as table
 from smg.config.settings import Settings
 from smg.control.describe import Describer
 from smg.control.kv_events import KvSubscriptions
+from smg.control.prepared_kernels import PreparedKernels
 from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
 from smg.core.errors import GatewayError
@@ -69,6 +70,7 @@ class FleetControl:
         cache = Path(settings.server.state_dir).expanduser() / "tokenizers"
         self._prepared = PreparedTokenizers(folder_of(settings.server.state_dir))
         self.added_tokenizers = TokenizerJobs(self.registry, self._want_tokenizer, cache, self._prepared.prepare)
+        self._kernels = PreparedKernels(settings.server.state_dir)
         attempt = self._prepared.attempt
         self._tokenizers = Tokenizers(settings.model, self.registry, self._engines, cache, settings.models, attempt)
 
@@ -98,6 +100,7 @@ class FleetControl:
         await self.added_tokenizers.close()
         await self._tokenizers.close()
         await self._prepared.close()
+        await self._kernels.close()
         await asyncio.gather(*(monitor.close() for monitor in self._monitors.values()), return_exceptions=True)
         if self.registry.dirty.is_set():
             self.registry.publish()
@@ -289,6 +292,7 @@ class FleetControl:
             await self.registry.dirty.wait()
             await asyncio.sleep(_PUBLISH_DELAY)
             self.registry.publish()
+            self._kernels.look(self.registry.workers)
 
     async def _sweep_index(self) -> None:
         while self._region.index is not None:

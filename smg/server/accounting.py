@@ -10,6 +10,7 @@ from smg.telemetry.logs import access_record
 from smg.telemetry.metrics import Metrics
 
 CLIENT_LEFT = 499
+LEFT_CODE = "client_disconnected"
 UNMATCHED = "unmatched"
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
@@ -37,7 +38,7 @@ def outcome(request: Request) -> int:
 def error_code(request: Request, status: int) -> str:
     """The machine code of a failed request, empty for a good one."""
     if status == CLIENT_LEFT:
-        return "client_disconnected"
+        return LEFT_CODE
     response = None if request.stream is None else request.stream.response
     return "" if response is None else response.headers.get("x-smg-error-code", "")
 
@@ -52,7 +53,10 @@ def count(metrics: Metrics, request: Request, ctx: RequestContext, status: int) 
 def record(request: Request, ctx: RequestContext, status: int) -> None:
     """Write the access log's record of a finished request."""
     if status == CLIENT_LEFT:
-        ctx.notes.setdefault("error", "client_disconnected")
+        ctx.notes.setdefault("error", LEFT_CODE)
+    elif ctx.notes.get("error") == LEFT_CODE:
+        # It has its whole answer: it left while the engine was still being told to stop.
+        del ctx.notes["error"]
     access_record(ctx, request.method, request.path, status, clock.monotonic() - ctx.started, peer(request))
 
 

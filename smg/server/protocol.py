@@ -1,16 +1,27 @@
-"""The HTTP connection: Sanic's, with our limits, our accounting and an early word about disconnects."""
+"""The HTTP connection: Sanic's, strict about heads, with our limits, our accounting and an early word about disconnects."""
 
 import asyncio
+import re
 from typing import Any, cast
 
+from httptools import HttpParserInvalidURLError
 from sanic import Request
-from sanic.http import Http
+from sanic.exceptions import BadRequest, BadURL
+from sanic.headers import format_http1_response
+from sanic.http import Http, Stage
 from sanic.response import HTTPResponse
 from sanic.server import HttpProtocol
 
 HEADER_LIMIT = 65536
 # Bytes of an unread body that are read and dropped after an early answer; a longer one ends the connection.
 UNREAD_LIMIT = 1 << 20
+BODILESS = frozenset({204, 304})
+
+# The first line, then names that are tokens (RFC 9110 5.6.2) with their colon right behind and values without control
+# characters. What others might read in another way must not pass: a proxy in front would see other requests.
+_HEAD = re.compile(
+    rb"[!-~]+ [!-~]+ HTTP/1\.[01](?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*)*", re.ASCII
+)
 
 
 class GatewayHttp(Http):
@@ -31,9 +42,45 @@ class GatewayHttp(Http):
                 if end is not None:
                     end.stream = None
 
+    async def http1_request_header(self) -> None:
+        """Read the head of a request. Raises BadRequest also where Sanic raises what it cannot answer."""
+        try:
+            await super().http1_request_header()  # type: ignore[no-untyped-call]
+        except (BadURL, HttpParserInvalidURLError):
+            # The page that tells of it needs a URL of its own.
+            self.url = None
+            raise BadRequest("the request's URL is malformed") from None
+
+    async def http1_response_header(self, data: bytes, end_stream: bool) -> None:
+        """As Sanic's, but a stream to a client of HTTP/1.0 ends with the connection (RFC 9112 6.1)."""
+        response = self.response
+        assert response is not None
+        framed = end_stream or self.head_only or "content-length" in response.headers
+        if framed or self.request.version != "1.0" or response.status in BODILESS:
+            await super().http1_response_header(data, end_stream)
+            return
+        self.keep_alive = False
+        response.headers["connection"] = "close"
+        self.response_func = self._until_close
+        await self._send(format_http1_response(response.status, response.processed_headers) + data)
+        self.stage = Stage.RESPONSE
+
+    async def _until_close(self, data: bytes, end_stream: bool) -> None:
+        if data:
+            await self._send(data)
+        if end_stream:
+            self.response_func = None  # type: ignore[assignment]
+            self.stage = Stage.IDLE
+
 
 class GatewayRequest(Request):
     """A request whose answer always carries its id, whoever makes it: handler, stream or error page."""
+
+    def __init__(self, url_bytes: bytes, headers: Any, version: str, method: str, *, head: bytes = b"", **more: Any):
+        """As Sanic's. Raises BadRequest for a head that is not quite one; Sanic gives none where it makes one up."""
+        if head and _HEAD.fullmatch(head) is None:
+            raise BadRequest("the request's head is malformed")
+        super().__init__(url_bytes, headers, version, method, head=head, **more)
 
     @property
     def arrived(self) -> bool:

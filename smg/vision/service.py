@@ -1,6 +1,8 @@
 """Vision: media of prompts to what engines take, for one worker process (spec multimodal 1, steps 4 to 8)."""
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,10 +29,15 @@ from smg.vision.sources import MediaPolicy
 from smg.vision.video.decode import VideoLimits
 from smg.vision.video.model import video_medium
 
+log = logging.getLogger("smg.vision")
+
+# Compiling takes some ten seconds of a processor, at a lower priority than what streams.
+KERNEL_WAIT_SECS = 45.0
+
 
 class Vision:
-    """What requests with media share. Make it on the running event loop, with the first such request: until its
-    kernels are compiled or loaded, in a thread of their own, slower code gives the same values."""
+    """What requests with media share. Make it on the running event loop, with the first such request. Items wait until
+    the kernels are compiled or loaded, in a thread of their own, but not for ever: slower code makes the same."""
 
     def __init__(
         self,
@@ -59,7 +66,9 @@ class Vision:
             settings.decode_timeout_secs,
             settings.threads,
         )
-        threading.Thread(target=_warm, args=(state_dir,), name="smg-kernels", daemon=True).start()
+        self._kernels = asyncio.Event()
+        arguments = (state_dir, asyncio.get_running_loop(), self._kernels)
+        threading.Thread(target=_warm, args=arguments, name="smg-kernels", daemon=True).start()
 
     async def model(self, directory: str, name: str, tokens: Tokens, kind: str = "image") -> Medium | None:
         """Media of ``kind`` to the model called ``name`` whose files are in ``directory``; None when it takes none.
@@ -101,11 +110,24 @@ class Vision:
         kinds: dict[str, list[Fetched]] = {one.kind: [] for one in media}
         for encoded, (path, part) in zip(data, wanted, strict=True):
             kinds[part.kind].append(Fetched(encoded, path))
+        await self._warmed()
         room = Room(self._max_tensor_bytes)
         groups = await together([self._group(one, kinds[one.kind], precision, room) for one in media])
         anchors = [Anchor(group.medium.kind, group.medium.search_id, group.replacements) for group in groups]
         expanded, bindings = expand(ids, anchors)
         return expanded, describe(groups, bindings, (ids, len(expanded)))
+
+    async def _warmed(self) -> None:
+        """Slower code may take a minute for the largest images, and everybody behind them with it."""
+        if self._kernels.is_set():
+            return
+        try:
+            async with asyncio.timeout(KERNEL_WAIT_SECS):
+                await self._kernels.wait()
+        except TimeoutError:
+            log.warning(
+                "the media kernels are not compiled yet: slower code serves", extra={"waited": KERNEL_WAIT_SECS}
+            )
 
     async def _group(self, medium: Medium, fetched: Sequence[Fetched], precision: str | None, room: Room) -> Group:
         kind: Precision | None = precision  # type: ignore[assignment]
@@ -140,6 +162,9 @@ def policy(settings: MediaSettings, max_bytes: int) -> MediaPolicy:
     )
 
 
-def _warm(state_dir: str) -> None:
+def _warm(state_dir: str, loop: asyncio.AbstractEventLoop, done: asyncio.Event) -> None:
     step_back()
     jit.warm(state_dir)
+    with contextlib.suppress(RuntimeError):
+        # The loop may have been closed meanwhile.
+        loop.call_soon_threadsafe(done.set)

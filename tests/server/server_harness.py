@@ -73,6 +73,18 @@ async def stream(request: Request) -> None:
     await response.eof()
 
 
+async def slow_end(request: Request) -> None:
+    """A whole answer, after which there is still something to do; then the notes of a handler whose client leaves."""
+    response = await request.respond(content_type="text/plain")
+    await response.send("all of it")
+    await response.eof()
+    try:
+        await asyncio.sleep(30)
+    except asyncio.CancelledError:
+        request.ctx.smg.notes["error"] = "client_disconnected"
+        raise
+
+
 async def buffered(request: Request) -> HTTPResponse:
     """Sleeps; what happens to it is told in ``app.ctx.story``."""
     story = request.app.ctx.story
@@ -108,6 +120,7 @@ ROUTES = [
     route("GET", "/broken-stream", broken_stream),
     route("GET", "/stream", stream),
     route("POST", "/stream", stream),
+    route("GET", "/slow-end", slow_end),
     route("GET", "/buffered", buffered),
     route("POST", "/buffered", buffered),
     route("GET", "/v1/models/<name:path>", parameter),

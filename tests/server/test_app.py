@@ -88,6 +88,16 @@ async def test_errors_have_the_shape_of_the_dialect_that_owns_the_path(applicati
         (b"POST /echo HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 66000 + b"\r\n\r\n", 413),
+        # What a proxy in front might take for another request (RFC 9112 5.1, 5.2, 2.2).
+        (b"POST /echo HTTP/1.1\r\nContent-Length : 5\r\n\r\nhello", 400),
+        (b"POST /echo HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding : chunked\r\n\r\nhello", 400),
+        (b"GET /pid HTTP/1.1\r\nX: a\r\n folded: b\r\n\r\n", 400),
+        (b"GET /pid HTTP/1.1\r\nX: a\nY: b\r\n\r\n", 400),
+        (b"GET /pid HTTP/1.1\r\nX: a\x00b\r\n\r\n", 400),
+        (b"GET /pid HTTP/1.1\r\n: b\r\n\r\n", 400),
+        (b"GET /p\x00id HTTP/1.1\r\nHost: t\r\n\r\n", 400),
+        (b"GET /p\xffid HTTP/1.1\r\nHost: t\r\n\r\n", 400),
+        (b"GET http:// HTTP/1.1\r\nHost: t\r\n\r\n", 400),
         (b"POST /echo HTTP/1.1\r\nExpect: magic\r\nContent-Length: 1\r\n\r\n", 417),
     ],
 )
@@ -100,6 +110,41 @@ async def test_what_is_no_valid_request_gets_an_error_body_too(application, raw,
     assert reply.headers["connection"] == "close"
     await app.idle()
     assert sum(app.samples("smg_http_responses_total").values()) == 1
+
+
+@pytest.mark.parametrize("name", ["X", "x-_.~!#$%&'*+^`|9"])
+async def test_every_token_is_a_header_name_and_values_may_have_bytes_beyond_ascii(application, name):
+    app = await application()
+    raw = b"GET /pid HTTP/1.1\r\nHost: t\r\nConnection: close\r\n" + name.encode() + b":\tcaf\xe9 \xc3\xa9\t\r\n\r\n"
+    assert Reply(await app.raw(raw)).status == 200
+
+
+async def test_a_stream_to_a_client_of_http_1_0_ends_with_its_connection(application):
+    """RFC 9112 6.1: no chunks for who does not know them."""
+    app = await application()
+    for extra in (b"", b"Connection: keep-alive\r\n"):
+        reply = Reply(await app.raw(b"GET /stream HTTP/1.0\r\n" + extra + b"\r\n"))
+        assert reply.status == 200
+        assert "transfer-encoding" not in reply.headers
+        assert reply.headers["connection"] == "close"
+        assert reply.body.startswith(b"line\n")
+        assert reply.body.endswith(b"line\ndone\n")
+    await app.idle()
+    assert app.samples("smg_http_responses_total") == {("/stream", "200", ""): 2}
+
+
+async def test_a_client_that_leaves_with_its_whole_answer_has_not_disconnected(application, caplog):
+    caplog.set_level(logging.INFO, "smg.access")
+    app = await application()
+    reader, writer = await app.connect()
+    writer.write(b"GET /slow-end HTTP/1.1\r\nHost: t\r\n\r\n")
+    assert (await reader.readuntil(b"0\r\n\r\n")).endswith(b"all of it\r\n0\r\n\r\n")
+    writer.close()
+    await app.idle()
+    (record,) = (vars(record) for record in caplog.records if record.name == "smg.access")
+    assert record["status"] == 200
+    assert not record.get("error")
+    assert app.samples("smg_http_responses_total") == {("/slow-end", "200", ""): 1}
 
 
 async def test_headers_up_to_64_kib_are_fine(application):

@@ -13,7 +13,7 @@ from sanic import Request
 from smg.api.embeddings.handler import run
 from smg.api.embeddings.types import EmbeddingUsage
 from smg.api.info.model import engine_labels
-from smg.api.rerank.types import MAX_DOCUMENTS, RerankBody, Reranked, RerankResult
+from smg.api.rerank.types import MAX_DOCUMENTS, DocumentText, RerankBody, Reranked, RerankResult
 from smg.core import clock, wire
 from smg.core.errors import GatewayError, bad_request
 from smg.core.ids import response_id
@@ -24,7 +24,7 @@ from smg.routing.models import resolve
 
 
 async def rerank(request: Request, services: Services) -> Reranked:
-    """``POST /v1/rerank``: the documents by descending score."""
+    """``POST /v1/rerank`` and ``/rerank``: the documents by descending score."""
     body = wire.decode(request.body, RerankBody)
     if not body.query:
         raise bad_request("a query is needed", "query")
@@ -39,7 +39,9 @@ async def rerank(request: Request, services: Services) -> Reranked:
         done = await run(request, services, "rerank", model.id, [body.query, *texts], ["query", *paths])
         query, *vectors = (result.vector for result in done.results)
         scores = [cosine(query, vector) for vector in vectors]
-    shown = texts if body.return_documents is not False else None
+    shown: Sequence[str | DocumentText] | None = None
+    if body.return_documents is not False:
+        shown = [DocumentText(text) for text in texts] if request.path.startswith("/v1/") else texts
     return Reranked(
         id=response_id(request.ctx.smg.request_id, "rerank-"),
         object="rerank",
@@ -50,7 +52,7 @@ async def rerank(request: Request, services: Services) -> Reranked:
     )
 
 
-def best(scores: Sequence[float], texts: Sequence[str] | None, most: int | None) -> list[RerankResult]:
+def best(scores: Sequence[float], texts: Sequence[str | DocumentText] | None, most: int | None) -> list[RerankResult]:
     """The results in order, at most ``most``; of equal scores the earlier document comes first."""
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
     results = []

@@ -41,13 +41,20 @@ class RerankBody(msgspec.Struct):
     user: str | None = None
 
 
+class DocumentText(msgspec.Struct):
+    """A document as the rerank APIs of Cohere, Jina and vLLM return it."""
+
+    text: str
+
+
 class RerankResult(msgspec.Struct):
-    """``index`` is the document's place in the request; ``relevance_score`` is ``score`` by another name."""
+    """``index`` is the document's place in the request; ``relevance_score`` is ``score`` by another name. ``document``
+    is its text, and on ``/v1/rerank`` an object with it."""
 
     index: int
     score: float
     relevance_score: float
-    document: str | UnsetType = UNSET
+    document: str | DocumentText | UnsetType = UNSET
 
 
 class Reranked(msgspec.Struct):
