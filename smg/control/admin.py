@@ -22,6 +22,8 @@ from smg.routing.policies import parameters
 
 log = logging.getLogger("smg.control")
 
+LOOK_SECS = 5.0
+
 Handler: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
@@ -32,10 +34,16 @@ class AdminServer:
         self._path = path
         self._operations = operations
         self._server: asyncio.Server | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen; a socket that a dead control process left is replaced. Raises OSError."""
+        """Listen, and again whenever the socket's file is removed. Raises OSError when that fails now."""
+        self._watch = asyncio.get_running_loop().create_task(self._keep())
+        await self._listen()
+
+    async def _listen(self) -> None:
+        # One that a dead control process has left is replaced.
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         with frames.address(self._path) as address:
@@ -44,6 +52,9 @@ class AdminServer:
 
     async def close(self) -> None:
         """Stop listening, end the connections, remove the socket and its directory."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
         if self._server is not None:
             self._server.close()
         for task in self._connections:
@@ -52,6 +63,24 @@ class AdminServer:
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._path.parent.rmdir()
+
+    async def _keep(self) -> None:
+        """What cleans temporary directories takes the socket with it, and nobody can reach this process any more."""
+        told = False
+        while True:
+            await asyncio.sleep(LOOK_SECS)
+            if await asyncio.to_thread(self._path.exists):
+                told = False
+                continue
+            if self._server is not None:
+                self._server.close()
+            try:
+                await self._listen()
+                log.error("the control socket had gone and was made again", extra={"path": str(self._path)})
+            except OSError as error:
+                if not told:
+                    log.error("the control socket cannot be made", extra={"error": str(error)})
+                told = True
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -83,6 +83,7 @@ class FleetControl:
         self._spawn(self._look_at_failures())
         self._spawn(self._sweep_index())
         self._spawn(self._fade())
+        self._spawn(self._tokenizers.watch())
         if self._settings.routing.kv_events and self._region.index is not None:
             metrics = Metrics(self._region, PROCESS)
             workers, driver = lambda: self.registry.workers, self._driver_of

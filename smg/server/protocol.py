@@ -1,4 +1,4 @@
-"""The HTTP connection: Sanic's, strict about heads, with our limits, our accounting and an early word about disconnects."""
+"""The HTTP connection: Sanic's, strict about heads, with our limits, accounting and an early word about disconnects."""
 
 import asyncio
 import re

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from smg.config.settings import ModelSettings, TokenizerCacheSettings, of_model
+from smg.core import clock
 from smg.core.errors import GatewayError
 from smg.core.stream import Decoder
 from smg.fleet.records import ModelRecord
@@ -136,12 +137,21 @@ class _Tokenizers:
             self._loaded = {key: found for key, found in self._loaded.items() if key in wanted}
 
 
+# A load that failed is tried again after this long: its files may have come back.
+RETRY_SECS = 5.0
+
+
 class _Entry:
     """One load, running or done, and the record it was started for."""
 
     def __init__(self, record: ModelRecord, future: Future[TextModel]) -> None:
         self.record = record
         self.future = future
+        self._begun = clock.monotonic()
+
+    def stale(self, record: ModelRecord) -> bool:
+        """Whether to try again for ``record``."""
+        return self.failed() and (self.record != record or clock.monotonic() - self._begun >= RETRY_SECS)
 
     def failed(self) -> bool:
         return self.future.done() and (self.future.cancelled() or self.future.exception() is not None)
@@ -179,7 +189,7 @@ class TextRegistry:
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="smg-tokenizer")
 
     def ensure(self, record: ModelRecord) -> "Future[TextModel] | None":
-        """Start loading what ``record`` needs, unless that runs, is done, or has failed for this very record.
+        """Start loading what ``record`` needs, unless that runs, is done, or has just failed for this very record.
 
         Returns the load, or None while the record has no files yet.
         """
@@ -188,7 +198,7 @@ class TextRegistry:
         with self._lock:
             key = self._key(record)
             entry = self._entries.get(key)
-            if entry is None or (entry.failed() and entry.record != record):
+            if entry is None or entry.stale(record):
                 future = self._threads.submit(self._load, key, record.tokenizer_dir)
                 future.add_done_callback(lambda done: _report(record, done))
                 entry = self._entries[key] = _Entry(record, future)

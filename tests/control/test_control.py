@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -338,6 +339,18 @@ class TestAdminSocket:
         with pytest.raises(GatewayError) as caught:
             await ControlClient(str(tmp_path / "state"), region.boot_id).call("ping")
         assert (caught.value.status, str(tmp_path) in caught.value.message) == (503, False)
+
+    async def test_a_socket_that_somebody_removes_is_made_again(self, settings, region, tmp_path, monkeypatch):
+        monkeypatch.setattr("smg.control.admin.LOOK_SECS", 0.05)
+        path = frames.socket_path(str(tmp_path / "state"), region.boot_id)
+        async with controlling(settings(), region):
+            await until(path.is_socket)
+            shutil.rmtree(tmp_path / "state")
+            await until(path.is_socket)
+            client = ControlClient(str(tmp_path / "state"), region.boot_id)
+            assert (await client.call("ping"))["boot_id"] == region.boot_id
+            assert path.stat().st_mode & 0o777 == 0o600
+        assert not path.parent.exists()
 
     async def test_deep_directories_do_not_matter(self, region, tmp_path):
         deep = str(tmp_path / ("d" * 120))

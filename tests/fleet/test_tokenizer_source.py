@@ -2,8 +2,12 @@
 
 import asyncio
 import json
+import logging
+import shutil
+from pathlib import Path
 
 import grpc
+import msgspec
 import pytest
 
 from smg.config.settings import ModelSettings
@@ -18,6 +22,7 @@ from smg.fleet.sources import WorkerSpec
 from smg.fleet.tokenizer_files import loadable
 from smg.fleet.tokenizer_source import TokenizerError, digest, find
 from smg.fleet.tokenizers import Tokenizers
+from tests.gateway import until_async
 
 NO_BUNDLE = Script(faults=(Fault(rpc="GetTokenizer", status=grpc.StatusCode.FAILED_PRECONDITION, message="no path"),))
 
@@ -128,6 +133,36 @@ async def test_a_model_gets_its_tokenizer_once_and_failures_are_retried(
     assert model.tokenizer_error == ""
     assert model.tokenizer_dir == str(tmp_path / model.tokenizer_key)
     assert engine.calls["GetTokenizer"] == 1
+    await tokenizers.close()
+
+
+async def test_files_that_somebody_removes_are_fetched_again_and_the_record_stays_meanwhile(
+    driver, engine, region, tmp_path, told, monkeypatch, caplog
+):
+    caplog.set_level(logging.INFO, "smg.fleet")
+    monkeypatch.setattr("smg.fleet.tokenizers._LOOK_SECS", 0.05)
+    registry = Registry(region)
+    info = told()
+    registry.identify(registry.add(WorkerSpec(engine.url)).id, "vllm", info)
+    cache = tmp_path / "cache"
+    tokenizers = Tokenizers(ModelSettings(), registry, lambda model: [(driver, info)], cache)
+    tokenizers.want("llama")
+    await until_async(lambda: bool(registry.models[0].tokenizer_dir))
+    before = msgspec.structs.replace(registry.models[0])
+    watching = asyncio.create_task(tokenizers.watch())
+    engine.script = NO_BUNDLE
+    shutil.rmtree(cache)
+    await until_async(lambda: engine.calls["GetTokenizer"] > 2)
+    assert registry.models[0] == before, "who has loaded it goes on with it"
+    engine.script = Script()
+    await until_async(lambda: (Path(before.tokenizer_dir) / "tokenizer.json").is_file())
+    await until_async(lambda: "tokenizer is ready" in caplog.text.split("have gone")[-1])
+    assert registry.models[0] == before
+    assert caplog.text.count("have gone") == 1
+    calls = engine.calls["GetTokenizer"]
+    await asyncio.sleep(0.2)
+    assert engine.calls["GetTokenizer"] == calls
+    watching.cancel()
     await tokenizers.close()
 
 

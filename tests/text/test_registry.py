@@ -197,6 +197,17 @@ def test_a_failed_load_is_logged_with_its_reason(registry, tmp_path, caplog):
     assert [(record.getMessage(), record.model) for record in found] == [("the tokenizer could not be loaded", "m")]
 
 
+def test_a_failed_load_is_tried_again_after_a_while(registry, tmp_path, monkeypatch):
+    record = record_of(tmp_path)
+    failed = registry.ensure(record)
+    with pytest.raises(TokenizerError):
+        failed.result(30)
+    chat_model(tmp_path)
+    assert registry.ensure(record) is failed, "not for each request"
+    monkeypatch.setattr("smg.text.registry.RETRY_SECS", 0.0)
+    assert registry.ensure(record).result(30).tokenizer.size > 0
+
+
 def test_a_gguf_s_tokenizer_loads_as_any_other(tmp_path):
     model = TextModel(unpack_gguf(default_model(), tmp_path).directory)
     prompt = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
