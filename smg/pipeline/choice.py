@@ -212,6 +212,9 @@ class Choice:
         if self._reported or self.over:
             return []
         self._flush()
+        if self._row is not None and (self._direct or self._way is not None):
+            # The tap has not seen what went direct, and whoever reports the break asks before the row is closed.
+            self.tokens = len(self._table.ids(self._row))
         held = self._take() + self._chain.finish("abort", None)
         return [event for event in held if not isinstance(event, Finish)]
 

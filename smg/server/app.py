@@ -20,15 +20,13 @@ from smg.security.access import Access, Gate
 from smg.server.active import ActiveRequests
 from smg.server.errors import DialectErrors
 from smg.server.middleware import DISPATCH, ENDPOINT, Next, compose
-from smg.server.protocol import GatewayRequest, abort
+from smg.server.protocol import HEAD_SECONDS, GatewayRequest, abort
 from smg.telemetry.metrics import Metrics
 
 log = logging.getLogger("smg.server")
 
 # Longer than the idle limits of common load balancers, so that they close first.
 KEEP_ALIVE_SECONDS = 120
-# Time for the request's head.
-HEAD_SECONDS = 60
 
 # Sanic wants its applications to have different names.
 _numbers = itertools.count()

@@ -6,15 +6,22 @@ from typing import Any, cast
 
 from httptools import HttpParserInvalidURLError
 from sanic import Request
-from sanic.exceptions import BadRequest, BadURL
+from sanic.exceptions import BadRequest, BadURL, RequestTimeout
 from sanic.headers import format_http1_response
 from sanic.http import Http, Stage
 from sanic.response import HTTPResponse
 from sanic.server import HttpProtocol
 
+from smg.core import clock
+
 HEADER_LIMIT = 65536
 # Bytes of an unread body that are read and dropped after an early answer; a longer one ends the connection.
 UNREAD_LIMIT = 1 << 20
+# A head takes no longer than that, whatever its client does, and its sender may pause so long within a body.
+HEAD_SECONDS = 60.0
+BODY_SILENCE_SECONDS = 60.0
+# A body that is slower is one that holds a connection on purpose.
+BODY_BYTES_PER_SECOND = 1024
 BODILESS = frozenset({204, 304})
 
 # The first line, then names that are tokens (RFC 9110 5.6.2) with their colon right behind and values without control
@@ -26,6 +33,8 @@ _HEAD = re.compile(
 
 class GatewayHttp(Http):
     """HTTP/1.1 with the header limit of DESIGN 6 (Sanic's ends at 16 KiB)."""
+
+    __slots__ = ("_body_began", "_body_bytes")
 
     HEADER_MAX_SIZE = HEADER_LIMIT
 
@@ -43,13 +52,38 @@ class GatewayHttp(Http):
                     end.stream = None
 
     async def http1_request_header(self) -> None:
-        """Read the head of a request. Raises BadRequest also where Sanic raises what it cannot answer."""
+        """Read the head of a request, for HEAD_SECONDS at most however its bytes drip.
+
+        Raises BadRequest also where Sanic raises what it cannot answer, and RequestTimeout.
+        """
+        self._body_began = clock.monotonic()
+        self._body_bytes = 0
         try:
-            await super().http1_request_header()  # type: ignore[no-untyped-call]
+            if b"\r\n\r\n" in self.recv_buffer:
+                await super().http1_request_header()  # type: ignore[no-untyped-call]
+            else:
+                async with asyncio.timeout(HEAD_SECONDS):
+                    await super().http1_request_header()  # type: ignore[no-untyped-call]
+        except TimeoutError:
+            raise RequestTimeout("the request's head did not arrive in time") from None
         except (BadURL, HttpParserInvalidURLError):
             # The page that tells of it needs a URL of its own.
             self.url = None
             raise BadRequest("the request's URL is malformed") from None
+
+    async def read(self) -> bytes | None:
+        """As Sanic's. Raises RequestTimeout for a body that pauses for BODY_SILENCE_SECONDS, or that has come slower
+        than BODY_BYTES_PER_SECOND for longer than that."""
+        late = clock.monotonic() - self._body_began - self._body_bytes / BODY_BYTES_PER_SECOND
+        if late > BODY_SILENCE_SECONDS:
+            raise _too_slow(self)
+        try:
+            async with asyncio.timeout(BODY_SILENCE_SECONDS):
+                data = await super().read()
+        except TimeoutError:
+            raise _too_slow(self) from None
+        self._body_bytes += len(data or b"")
+        return data
 
     async def http1_response_header(self, data: bytes, end_stream: bool) -> None:
         """As Sanic's, but a stream to a client of HTTP/1.0 ends with the connection (RFC 9112 6.1)."""
@@ -71,6 +105,13 @@ class GatewayHttp(Http):
         if end_stream:
             self.response_func = None  # type: ignore[assignment]
             self.stage = Stage.IDLE
+
+
+def _too_slow(http: Http) -> RequestTimeout:
+    # What is still to come is not waited for.
+    http.keep_alive = False
+    http.request_body = None
+    return RequestTimeout("the request's body does not arrive, or too slowly")
 
 
 class GatewayRequest(Request):

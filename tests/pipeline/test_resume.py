@@ -53,6 +53,31 @@ async def run(place: World, ctx: RequestContext | None = None, **fields) -> list
         await generation.aclose()
 
 
+async def run_direct(place: World) -> list[bytes]:
+    """What goes straight to the sink of a stream, each delta between angle brackets."""
+    generation = Generation(
+        place.services, RequestContext("r"), GenerationRequest("test", "m", messages=MESSAGES, stream=True)
+    )
+    await generation.start()
+    out: list[bytes] = []
+
+    class Sink:
+        def write(self, data: bytes) -> None:
+            out.append(bytes(data))
+
+    class Templates:
+        counter = Counter()
+
+        def template(self, choice: int, kind: str = "text", call: int = 0) -> ByteTemplate:
+            return ByteTemplate((b"<", b">"), ("text",))
+
+    assert generation.direct(Sink(), Templates())
+    async for _ in generation:
+        pass
+    await generation.aclose()
+    return out
+
+
 def in_turn(*scripts) -> World:
     """As many workers as scripts; whoever is asked next follows the next one."""
     shared = list(scripts)
@@ -146,26 +171,7 @@ class TestTheRest:
 
     async def test_direct_rows_go_on_too(self):
         place = world({"w1": [dying("hello", " wo")], "w2": [going_on("rld")]})
-        generation = Generation(
-            place.services, RequestContext("r"), GenerationRequest("test", "m", messages=MESSAGES, stream=True)
-        )
-        await generation.start()
-        out: list[bytes] = []
-
-        class Sink:
-            def write(self, data: bytes) -> None:
-                out.append(bytes(data))
-
-        class Templates:
-            counter = Counter()
-
-            def template(self, choice: int, kind: str = "text", call: int = 0) -> ByteTemplate:
-                return ByteTemplate((b"<", b">"), ("text",))
-
-        assert generation.direct(Sink(), Templates())
-        async for _ in generation:
-            pass
-        await generation.aclose()
+        out = await run_direct(place)
         assert b"".join(out).replace(b"><", b"") == b"<hello world>"
         assert place.idle()
 
@@ -243,6 +249,12 @@ class TestWhatCannotGoOn:
         assert (record.worker, record.worker_url) == ("w1", place.fleet.workers["w1"].url)
         assert (record.code, record.error, record.tokens) == (error.code, error.message, len(mock.encode_text("ab")))
         assert record.why.startswith(why)
+
+    async def test_the_log_counts_the_tokens_of_a_stream_that_went_straight_to_its_socket(self, caplog):
+        place = world({"w1": [dying("abc", error=BUSY)]})
+        assert b"".join(await run_direct(place)).replace(b"><", b"") == b"<abc>"
+        (record,) = [record for record in caplog.records if record.message == "answer broke off"]
+        assert record.tokens == len(mock.encode_text("abc"))
 
     def test_images_are_not_kept_for_it(self):
         image = Message("user", [MediaPart("image", url="https://a/b.png")])

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from smg.config.settings import SecuritySettings, ServerSettings
+from smg.server import protocol
 from smg.server.middleware import DISPATCH, ENDPOINT
 from tests.server.server_harness import Reply
 
@@ -145,6 +146,60 @@ async def test_a_client_that_leaves_with_its_whole_answer_has_not_disconnected(a
     assert record["status"] == 200
     assert not record.get("error")
     assert app.samples("smg_http_responses_total") == {("/slow-end", "200", ""): 1}
+
+
+async def drip(app, first: bytes, each: bytes, every: float) -> Reply:
+    """What comes back to a client that sends ``each`` again and again."""
+    reader, writer = await app.connect()
+    writer.write(first)
+
+    async def go_on() -> None:
+        while True:
+            await asyncio.sleep(every)
+            writer.write(each)
+
+    dripping = asyncio.create_task(go_on())
+    try:
+        return Reply(await asyncio.wait_for(reader.read(), 10))
+    finally:
+        dripping.cancel()
+        writer.close()
+
+
+BODY = b"POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n"
+CHUNKS = b"POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "each", "every"),
+    [
+        pytest.param(b"GET /pid HTTP/1.1\r\nX: ", b"x", 0.02, id="a head that never ends"),
+        pytest.param(BODY, b"", 1, id="a body that does not come"),
+        pytest.param(BODY, b"x", 0.02, id="a body that drips"),
+        pytest.param(CHUNKS, b"1\r\nx\r\n", 0.02, id="chunks that drip"),
+    ],
+)
+async def test_who_holds_a_connection_on_purpose_is_sent_away(application, monkeypatch, first, each, every):
+    for name in ("HEAD_SECONDS", "BODY_SILENCE_SECONDS"):
+        monkeypatch.setattr(protocol, name, 0.2)
+    app = await application()
+    reply = await drip(app, first, each, every)
+    assert (reply.status, reply.json["error"]["code"]) == (408, "request_timeout")
+    assert reply.headers["connection"] == "close"
+    await app.idle()
+    assert sum(app.samples("smg_http_responses_total").values()) == 1
+
+
+async def test_a_slow_body_is_waited_for(application, monkeypatch):
+    monkeypatch.setattr(protocol, "BODY_SILENCE_SECONDS", 0.5)
+    app = await application()
+    reader, writer = await app.connect()
+    writer.write(b"POST /echo HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: 20000\r\n\r\n")
+    for _ in range(10):
+        # Together twice as long as it may pause.
+        await asyncio.sleep(0.1)
+        writer.write(b"x" * 2000)
+    assert Reply(await reader.read()).json["size"] == 20000
 
 
 async def test_headers_up_to_64_kib_are_fine(application):
