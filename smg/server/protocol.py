@@ -13,6 +13,7 @@ from sanic.response import HTTPResponse
 from sanic.server import HttpProtocol
 
 from smg.core import clock
+from smg.server import cors
 
 HEADER_LIMIT = 65536
 # Bytes of an unread body that are read and dropped after an early answer; a longer one ends the connection.
@@ -148,6 +149,8 @@ class GatewayRequest(Request):
         out = await super().respond(response, **arguments)
         if isinstance(out, HTTPResponse) and hasattr(self.ctx, "smg"):
             out.headers.setdefault("x-request-id", self.ctx.smg.request_id)
+            if "origin" in self.headers:
+                out.headers.update(cors.headers_of(self))
         return out
 
 

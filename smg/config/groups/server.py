@@ -50,6 +50,14 @@ class ServerSettings(Group, frozen=True):
         tuple[str, ...],
         option("--request-id-headers", "Headers a client's own request id is taken from, first present wins."),
     ] = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")
+    cors_allowed_origins: Annotated[
+        tuple[str, ...],
+        option(
+            "--cors-allowed-origins",
+            "Origins (https://host:port) whose pages may use the inference routes; none given: all of them. Admin "
+            "routes are open to no page.",
+        ),
+    ] = ()
     tls_cert_path: Annotated[
         str | None, option("--tls-cert-path", "PEM certificate chain; with --tls-key-path turns TLS on.")
     ] = None
