@@ -78,7 +78,9 @@ class Region:
     def draining(self) -> bool: ...
 
     # in-flight: requests and tokens per (process, worker slot); admission counts requests per process
-    def inflight_add(self, process: int, slot: int, requests: int, tokens: int) -> None: ...
+    def inflight_add(self, process: int, slot: int, requests: int, tokens: int) -> None:
+        """Raises ValueError for more than 2**20 requests or 2**36 tokens."""
+
     def inflight(self, slot: int) -> tuple[int, int]:
         """(requests, tokens) of ``slot``, summed over all processes."""
 

@@ -6,11 +6,13 @@ Everything is an aligned 64-bit word that is only touched through C11-style atom
     series tags | series keys | cells
 
 * A process row, a matrix row and a row of cells have one writer: the process of that number. Sums are taken by readers,
-  so a killed process is undone by zeroing its rows. Counters are the exception: they stay in the row, the replacement
+  so a killed process is undone by zeroing its rows. ``inflight.pxd`` has the words of the matrix. Counters are the exception: they stay in the row, the replacement
   counts on from there, and a scrape can never see a sum go down.
 * Statuses are a column of their own: control alone writes them, and every routing decision reads all of them. So are
   the gates of the circuit breakers (``breaker.pyx``), which are zero in their state bits while a worker does well, and
   what each worker has computed lately.
+* ``changes`` counts what may make other workers ready than before: whoever has seen who is ready need not look again
+  until it moves. It is counted after the change; what a killed process did not come to is counted when it is undone.
 * The snapshot has two buffers. The writer fills the one that readers are not sent to, under that buffer's own sequence
   number (odd while it is being written), then moves the version. A writer killed half-way leaves the other buffer good.
 * A series is claimed by a compare-and-swap on its tag (0 free, 1 claimed) and published by a release store of its key's
@@ -29,7 +31,18 @@ from libc.string cimport memcmp, memcpy
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from smg._native.gate cimport gate_admits, gate_now
+from smg._native.inflight cimport (
+    LOAD_MOST_REQUESTS,
+    LOAD_MOST_TOKENS,
+    load_made,
+    load_requests,
+    load_requests_seen,
+    load_sums,
+    load_tokens,
+    load_tokens_seen,
+)
 from smg._native.prefix_index import PrefixIndex
+from smg._native.stretches cimport Stretch
 
 cdef extern from *:
     """
@@ -50,13 +63,6 @@ cdef extern from *:
     static inline int w_swap(word *p, word before, word after) {
         return __atomic_compare_exchange_n(p, &before, after, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     }
-    /* A request count and a token count side by side, each of them whole: one load and one addition for both. */
-    typedef word pair __attribute__((vector_size(16), may_alias));
-    static inline pair w_pair(const word *p) { return *(const volatile pair *)p; }
-    static inline pair w_plus(pair a, pair b) { return a + b; }
-    static inline word w_first(pair v) { return v[0]; }
-    static inline word w_second(pair v) { return v[1]; }
-    static inline pair w_none(void) { return (pair){0, 0}; }
     static inline void w_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
     static inline void w_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
     _Static_assert(__atomic_always_lock_free(sizeof(word), 0), "64-bit atomics must not need a lock");
@@ -71,17 +77,10 @@ cdef extern from *:
     word w_add_total(word *p, word v) nogil
     bint w_claim(word *p) nogil
     bint w_swap(word *p, word before, word after) nogil
-    ctypedef struct pair:
-        pass
-    pair w_pair(const word *p) nogil
-    pair w_plus(pair a, pair b) nogil
-    word w_first(pair v) nogil
-    word w_second(pair v) nogil
-    pair w_none() nogil
     void w_fence_acquire() nogil
     void w_fence_release() nogil
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 COUNTER = 1
 GAUGE = 2
 MAX_SERIES_KEY = 240
@@ -98,8 +97,8 @@ COMPUTED = 8
 
 # Sizes in words. A row that one process writes fills whole cache lines (8 words), so that rows never share one.
 cdef enum:
-    _VERSION = 4
-    _HEADER = 16
+    _VERSION = 5
+    _HEADER = 24
     _PROCESS_ROW = 8
     _SEQUENCES = 256
     _SEQUENCE_ROW = 8
@@ -113,6 +112,10 @@ cdef enum:
     _MAX_PROCESSES = 1024
     _MAX_SERIES = 1 << 20
     _MAX_SLOTS = 1 << 16
+    # Words whose sums are taken at once, and below how many that takes longer than one by one.
+    _BATCH = 64
+    _FEW = 8
+    _MOST = 0x7FFFFFFF
 
 # What muster looks for.
 cdef enum:
@@ -121,7 +124,7 @@ cdef enum:
     STATUS_READY = 2
     GATE_STATE = 3
 
-# Header words.
+# Header words: what never changes, what every request may change, what hardly changes and every request reads.
 cdef enum:
     _H_MAGIC = 0
     _H_VERSION = 1
@@ -131,10 +134,11 @@ cdef enum:
     _H_WORKERS = 5
     _H_SERIES = 6
     _H_SNAPSHOT_BYTES = 7
-    _H_SNAPSHOT_VERSION = 8
-    _H_DRAINING = 9
-    _H_TICKETS = 10
-    _H_RATE = 11  # when the tokens taken from the bucket are all made up for
+    _H_TICKETS = 8
+    _H_RATE = 9  # when the tokens taken from the bucket are all made up for
+    _H_SNAPSHOT_VERSION = 16
+    _H_DRAINING = 17
+    _H_CHANGES = 18
 
 # Words of a process row and of a snapshot buffer's head.
 cdef enum:
@@ -162,6 +166,27 @@ cdef inline word _column_sum(const word *cell, word rows, word stride) noexcept 
     for row in range(rows):
         total += w_load(cell + row * stride)
     return total
+
+
+cdef inline void _take_apart(
+    const word *loads, int64_t count, int *requests, int64_t *tokens, Loads *all
+) noexcept nogil:
+    """Write the requests and tokens of each load, and add them to what is known of all."""
+    cdef int64_t at, sent = 0
+    cdef int one, busy = 0, least = all.least, most = all.most
+    for at in range(count):
+        tokens[at] = load_tokens_seen(loads[at])
+        sent += tokens[at]
+    for at in range(count):
+        one = load_requests_seen(loads[at])
+        requests[at] = one
+        busy += one
+        least = min(least, one)
+        most = max(most, one)
+    all.tokens += sent
+    all.requests += busy
+    all.least = least
+    all.most = most
 
 
 cdef void _copy_in(word *target, const char *source, word size) noexcept nogil:
@@ -297,7 +322,7 @@ cdef class Region:
         self._workers = workers
         self._series = series
         self._snapshot_bytes = snapshot_bytes
-        self._matrix_row = _padded(2 * workers)
+        self._matrix_row = _padded(workers)
         self._cell_row = _padded(series)
         self._buffer_words = _BUFFER_HEAD + _padded((snapshot_bytes + 7) >> 3)
         cdef word words = _HEADER + processes * _PROCESS_ROW + _SEQUENCES * _SEQUENCE_ROW
@@ -373,7 +398,7 @@ cdef class Region:
         cdef word *cells = self._cells + process * self._cell_row
         cdef word i
         with nogil:
-            for i in range(2 * self._workers):
+            for i in range(self._workers):
                 # A row is mostly zeros, and a store would allocate its page.
                 if w_load(matrix + i) != 0:
                     w_store(matrix + i, 0)
@@ -386,6 +411,7 @@ cdef class Region:
             w_store(row + _P_WAITING, 0)
             w_store(row + _P_HEAD, 0)
             w_store_release(row + _P_PID, 0)
+        self.note_change()
         if self.index is not None:
             self.index.clear_process(process)
 
@@ -404,65 +430,91 @@ cdef class Region:
     def inflight_add(self, word process, word slot, word requests, word tokens):
         cdef word *row = self._process(process)
         self._slot(slot)
-        cdef word *cell = self._matrix + process * self._matrix_row + 2 * slot
+        if abs(requests) > LOAD_MOST_REQUESTS or abs(tokens) > LOAD_MOST_TOKENS:
+            raise ValueError(f"{requests} requests with {tokens} tokens are more than can be counted at once")
         w_store(row + _P_ROUTES, 1)
-        w_add(cell, requests)
-        w_add(cell + 1, tokens)
+        w_add(self._matrix + process * self._matrix_row + slot, load_made(requests, tokens))
 
     def inflight(self, word slot):
         self._slot(slot)
-        cdef word *cell = self._matrix + 2 * slot
-        cdef word requests, tokens
-        with nogil:
-            requests = _column_sum(cell, self._processes, self._matrix_row)
-            tokens = _column_sum(cell + 1, self._processes, self._matrix_row)
-        return requests, tokens
+        cdef word load = _column_sum(self._matrix + slot, self._processes, self._matrix_row)
+        return load_requests(load), load_tokens(load)
 
     def inflight_many(self, slots):
         cdef list out = []
         cdef word slot
         for slot in slots:
             self._slot(slot)
-            out.append(_column_sum(self._matrix + 2 * slot, self._processes, self._matrix_row))
+            out.append(load_requests(_column_sum(self._matrix + slot, self._processes, self._matrix_row)))
         return out
 
+    cdef int64_t changes(self) noexcept nogil:
+        return w_load_acquire(self._base + _H_CHANGES)
+
+    cdef void note_change(self) noexcept nogil:
+        w_add_total(self._base + _H_CHANGES, 1)
+
     cdef int64_t muster(
-        self, const int *slots, int64_t count, const char *skip, int *numbers, int *places
+        self, const int *slots, int64_t count, const char *skip, int *numbers, int *places, bint *moved, bint *steady
     ) noexcept nogil:
         cdef int64_t at, found = 0
         cdef const word *statuses = self._statuses
         cdef const word *gates = self._gates
         cdef word gate, now = 0
-        cdef bint ready
+        cdef int different = 0, unsteady = 0, before, ready
         for at in range(count):
-            # Written always and counted if it is one: no branch to guess wrong.
-            numbers[found] = <int>at
-            places[found] = slots[at]
             ready = (not skip[at]) & (w_load(statuses + slots[at]) == STATUS_READY)
             gate = w_load(gates + slots[at])
             if gate & GATE_STATE:
+                # With time it may admit again, or no more.
+                unsteady |= ready
                 now = now or gate_now()
                 ready = ready and gate_admits(gate, now)
+            # Written always and counted if it is one: no branch to guess wrong.
+            before = numbers[found]
+            different |= (before ^ <int>at) & -ready
+            numbers[found] = <int>at if ready else before
+            places[found] = slots[at]
             found += ready
+        moved[0] = different != 0
+        steady[0] = not unsteady
         return found
 
-    cdef void loads(self, const int *slots, int64_t count, int *requests, int64_t *tokens) noexcept nogil:
+    cdef Loads loads(self, const Stretch *stretches, int64_t count, int *requests, int64_t *tokens) noexcept nogil:
+        cdef const word *rows[_MAX_PROCESSES]
+        cdef word sums[_BATCH]
+        cdef Stretch part
+        cdef Loads all
+        cdef int64_t number, row, at, some, routing = self._routing(rows)
+        all.requests = all.tokens = 0
+        all.least = _MOST
+        all.most = 0
+        for number in range(count):
+            part = stretches[number]
+            while part.count > 0:
+                some = min(part.count, <int>_BATCH)
+                if some < _FEW:
+                    for at in range(some):
+                        sums[at] = 0
+                        for row in range(routing):
+                            sums[at] += w_load(rows[row] + part.slot + at)
+                else:
+                    load_sums(sums, rows, routing, part.slot, some)
+                _take_apart(sums, some, requests + part.at, tokens + part.at, &all)
+                part.at += _BATCH
+                part.slot += _BATCH
+                part.count -= _BATCH
+        return all
+
+    cdef int64_t _routing(self, const word **rows) noexcept nogil:
+        """The rows in which anything was ever counted; control and the supervisor never route."""
         cdef word process
-        cdef word *rows[_MAX_PROCESSES]
-        cdef int64_t at, row, cell, routing = 0
-        cdef pair sums
+        cdef int64_t found = 0
         for process in range(self._processes):
-            # Control and the supervisor never route.
             if w_load(self._process_rows + process * _PROCESS_ROW + _P_ROUTES):
-                rows[routing] = self._matrix + process * self._matrix_row
-                routing += 1
-        for at in range(count):
-            cell = 2 * <int64_t>slots[at]
-            sums = w_none()
-            for row in range(routing):
-                sums = w_plus(sums, w_pair(rows[row] + cell))
-            requests[at] = <int>max(w_first(sums), <word>0)
-            tokens[at] = max(w_second(sums), <word>0)
+                rows[found] = self._matrix + process * self._matrix_row
+                found += 1
+        return found
 
     def requests_add(self, word process, word delta):
         # Sequentially consistent: of two processes that add at once, at least one sees both.
@@ -525,13 +577,19 @@ cdef class Region:
     cdef word field_at(self, word slot, word field) noexcept nogil:
         return w_load(self._slots + slot * _WORKER_ROW + field)
 
-    cdef int64_t computed(self, const int *slots, int64_t count, int64_t *tokens) noexcept nogil:
-        cdef int64_t at, total = 0
-        cdef const word *column = self._computed
-        for at in range(count):
-            # What is taken back may have been halved meanwhile.
-            tokens[at] = max(w_load(column + slots[at]), <word>0)
-            total += tokens[at]
+    cdef int64_t computed(self, const Stretch *stretches, int64_t count, int64_t *tokens) noexcept nogil:
+        cdef int64_t number, at, total = 0, seen
+        cdef const word *column
+        cdef int64_t *out
+        for number in range(count):
+            column = self._computed + stretches[number].slot
+            out = tokens + stretches[number].at
+            for at in range(stretches[number].count):
+                # What is taken back may have been halved meanwhile. A plain read, as those of the matrix.
+                seen = column[at]
+                seen &= ~(seen >> 63)
+                out[at] = seen
+                total += seen
         return total
 
     def worker_get(self, word slot, word field):
@@ -539,9 +597,14 @@ cdef class Region:
 
     def worker_set(self, word slot, word field, word value):
         w_store(self._field(slot, field), value)
+        if field == STATUS_FIELD:
+            self.note_change()
 
     def worker_add(self, word slot, word field, word delta):
-        return w_add(self._field(slot, field), delta) + delta
+        cdef word after = w_add(self._field(slot, field), delta) + delta
+        if field == STATUS_FIELD:
+            self.note_change()
+        return after
 
     def worker_reset(self, word slot):
         cdef word *row = self._slot(slot)
@@ -553,6 +616,7 @@ cdef class Region:
         w_store(self._gates + slot, 0)
         w_store(self._statuses + slot, 0)
         w_store(self._computed + slot, 0)
+        self.note_change()
         return w_add_total(row + _GENERATION, 1) + 1
 
     cdef word *_gate(self, word slot) except NULL:
