@@ -21,8 +21,9 @@ from smg._native.prefix_keys cimport PrefixKeys, rung
 from smg._native.prefix_segment cimport GROUPS, H_EVENTS, KEEPS, LANES, NOWHERE
 from smg._native.prefix_table cimport APPROXIMATE, EXACT, PLANES
 from smg._native.prices cimport FINE, LITTLE, Terms, first_of, lowest_price, set_prices
-from smg._native.region cimport Loads, Region
-from smg._native.region import QUEUED_TOKENS, USAGE
+from smg._native.region cimport Region
+from smg._native.region_workers cimport Loads
+from smg._native.region_workers import QUEUED_TOKENS, USAGE
 from smg._native.stretches cimport Stretch, stretches_of
 
 SPREAD = 0

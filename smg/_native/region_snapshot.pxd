@@ -1,0 +1,5 @@
+from smg._native.region_limits cimport RegionLimits
+
+
+cdef class RegionSnapshot(RegionLimits):
+    pass
