@@ -7,6 +7,8 @@ cdef enum:
     SEQUENCES = 256
     SEQUENCE_ROW = 8
     WORKER_ROW = 16
+    TENANTS = 4096
+    TENANT_ROW = 4  # tag, two buckets
     BUFFER_HEAD = 8
     KEY_ROW = 32  # of a metric series: kind, length, key bytes
     MAX_PROCESSES = 1024
@@ -45,6 +47,7 @@ cdef class RegionMemory:
     cdef word *_gates
     cdef word *_computed
     cdef word *_matrix
+    cdef word *_tenants
     cdef word *_buffers
     cdef word *_tags
     cdef word *_keys

@@ -2,14 +2,14 @@
 
 Everything is an aligned 64-bit word that is only touched through C11-style atomics; nothing waits for another process.
 
-    header | process rows | sequences | worker table | statuses | gates | computed | in-flight matrix | snapshot × 2 |
-    series tags | series keys | cells
+    header | process rows | sequences | worker table | statuses | gates | computed | in-flight matrix | tenants |
+    snapshot × 2 | series tags | series keys | cells
 
 * A process row, a matrix row and a row of cells have one writer: the process of that number. Sums are taken by readers,
   so a killed process is undone by zeroing its rows. Counters are the exception: they stay in the row, the replacement
   counts on from there, and a scrape can never see a sum go down.
-* ``inflight.pxd`` has the words of the matrix, ``region_snapshot.pyx`` the two buffers, ``region_series.pyx`` tags and
-  keys.
+* ``inflight.pxd`` has the words of the matrix, ``region_tenants.pyx`` the rows of tenants, ``region_snapshot.pyx`` the
+  two buffers, ``region_series.pyx`` tags and keys.
 * Statuses are a column of their own: control alone writes them, and every routing decision reads all of them. So are
   the gates of the circuit breakers (``gate.pxd``), which are zero in their state bits while a worker does well, and
   what each worker has computed lately.
@@ -139,7 +139,7 @@ cdef class RegionMemory:
         self._buffer_words = BUFFER_HEAD + padded((snapshot_bytes + 7) >> 3)
         cdef word words = HEADER + processes * PROCESS_ROW + SEQUENCES * SEQUENCE_ROW
         words += workers * WORKER_ROW + 3 * padded(workers)
-        words += processes * self._matrix_row + 2 * self._buffer_words
+        words += processes * self._matrix_row + TENANTS * TENANT_ROW + 2 * self._buffer_words
         words += padded(series) + series * KEY_ROW + processes * self._cell_row
         self._size = words * 8
 
@@ -155,7 +155,8 @@ cdef class RegionMemory:
         self._gates = self._statuses + padded(self._workers)
         self._computed = self._gates + padded(self._workers)
         self._matrix = self._computed + padded(self._workers)
-        self._buffers = self._matrix + self._processes * self._matrix_row
+        self._tenants = self._matrix + self._processes * self._matrix_row
+        self._buffers = self._tenants + TENANTS * TENANT_ROW
         self._tags = self._buffers + 2 * self._buffer_words
         self._keys = self._tags + padded(self._series)
         self._cells = self._keys + self._series * KEY_ROW

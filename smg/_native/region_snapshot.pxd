@@ -1,5 +1,5 @@
-from smg._native.region_limits cimport RegionLimits
+from smg._native.region_tenants cimport RegionTenants
 
 
-cdef class RegionSnapshot(RegionLimits):
+cdef class RegionSnapshot(RegionTenants):
     pass

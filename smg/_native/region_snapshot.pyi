@@ -1,8 +1,8 @@
 """The registry's snapshot in the region: one writer (control), many readers."""
 
-from smg._native.region_limits import RegionLimits
+from smg._native.region_tenants import RegionTenants
 
-class RegionSnapshot(RegionLimits):
+class RegionSnapshot(RegionTenants):
     """A blob and its version."""
 
     def publish(self, blob: bytes) -> int:

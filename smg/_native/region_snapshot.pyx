@@ -6,8 +6,8 @@ There are two buffers. The writer fills the one that readers are not sent to, un
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from smg._native.region_limits cimport RegionLimits
 from smg._native.region_memory cimport BUFFER_HEAD, H_SNAPSHOT_VERSION
+from smg._native.region_tenants cimport RegionTenants
 from smg._native.words cimport (
     copy_in,
     copy_out,
@@ -27,7 +27,7 @@ cdef enum:
     _B_LENGTH = 2
 
 
-cdef class RegionSnapshot(RegionLimits):
+cdef class RegionSnapshot(RegionTenants):
     def publish(self, bytes blob not None):
         self._open()
         cdef word size = len(blob)
