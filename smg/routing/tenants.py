@@ -81,7 +81,7 @@ class TenantLimits:
         limit = self._own.get(ctx.tenant, self._usual) if self._any else None
         if limit is None or not any(limit):
             return FREE
-        tag, now = _tag(ctx.tenant), _now()
+        tag, now = tag_of(ctx.tenant), _now()
         row = self._buckets.tenant_row(tag, now)
         if limit.tokens:
             # How many it takes is not known yet. One there must be.
@@ -107,7 +107,8 @@ class TenantLimits:
         return GatewayError(code, message, retry_after=seconds)
 
 
-def _tag(tenant: str) -> int:
+def tag_of(tenant: str) -> int:
+    """What the region knows a tenant by."""
     return (xxh3_64(tenant.encode()) & _TAGS) or 1
 
 
