@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from smg._version import __version__
-from smg.config import legs
+from smg.config import legs, tenants
 from smg.config.fields import MODELS, Field, fields, group_text
 from smg.config.hub_names import hub_name
 from smg.config.settings import ModelSettings, Settings
@@ -75,7 +75,7 @@ def _add(group: Any, field: Field) -> None:
 
 
 # Without them everyone may come in.
-_LOCKS = frozenset({"security.api_key", "security.admin_key"})
+_LOCKS = frozenset({"security.api_key", "security.admin_key", "security.tenant_api_key"})
 
 
 def load(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -155,6 +155,7 @@ def check(settings: Settings) -> list[str]:
     for flag, keys in (("--api-key", settings.security.api_key), ("--admin-key", settings.security.admin_key)):
         if any(not key.strip() or key != key.strip() for key in keys):
             out.append(f"{flag}: a key must not be empty or have spaces around it")
+    out += _check_tenants(settings)
     seen: set[str] = set()
     for flag, url in _addresses(settings, out):
         scheme, mark, rest = url.partition("://")
@@ -170,6 +171,25 @@ def check(settings: Settings) -> list[str]:
         if "://" in key and not any(key.startswith(f"{url}=") for url in known):
             out.append("--worker-api-key: there is a key for a URL that is none of --worker-urls")
     return out + _check_pairs(settings)
+
+
+def _check_tenants(settings: Settings) -> list[str]:
+    out, keys = [], [*settings.security.api_key, *settings.security.admin_key]
+    for flag, read, values in (
+        ("--tenant-api-key", tenants.tenant_key, settings.security.tenant_api_key),
+        ("--tenant-limit", tenants.tenant_limit, settings.admission.tenant_limit),
+    ):
+        for value in values:
+            try:
+                name, more = read(value)
+            except ValueError as error:
+                out.append(f"{flag}: {error}")
+                continue
+            if isinstance(more, str):
+                if more in keys:
+                    out.append(f"{flag}: the key of {name!r} is somebody else's too")
+                keys.append(more)
+    return out
 
 
 def _addresses(settings: Settings, problems: list[str]) -> list[tuple[str, str]]:

@@ -51,6 +51,7 @@ STATUS: dict[str, int] = {
     "constraint_failed": 422,
     "rate_limit_exceeded": 429,
     "queue_full": 429,
+    "tenant_rate_limit_exceeded": 429,
     "client_disconnected": 499,
     # ours or the engine's
     "internal_error": 500,

@@ -68,6 +68,7 @@ class Embedding:
     async def _run(self, hints: Hints) -> None:
         services, interrupt = self._services, Interrupt(self._ctx)
         services.admission.check()
+        charge = services.tenants.enter(self._ctx)
         try:
             self.model = await interrupt.run(obtained(services.view, services.texts, self.model))
             text = await interrupt.run(loaded(services.texts, self.model))
@@ -76,6 +77,8 @@ class Embedding:
                 prompts.append(await interrupt.run(self._ids(text, each, path)))
                 if number % _IN_A_ROW == 0:
                     await asyncio.sleep(0)
+            self.tokens = sum(map(len, prompts))
+            charge.take(self.tokens)
             admitted = await interrupt.run(services.admission.acquire(self._ctx))
         finally:
             interrupt.close()
@@ -83,7 +86,6 @@ class Embedding:
             self.results = await self._all(prompts, hints)
         finally:
             admitted.release()
-        self.tokens = sum(map(len, prompts))
         self._facts.first_token()
         self._facts.closed(Usage(prompt_tokens=self.tokens))
 

@@ -18,6 +18,8 @@ LegPolicy: TypeAlias = Literal[
     "random",
     "round_robin",
 ]
+# Prompts of like length share engines that compute prompts.
+PrefillPolicy: TypeAlias = Literal["bucket", LegPolicy]
 
 
 class FleetSettings(Group, frozen=True):
@@ -150,7 +152,7 @@ class DisaggregationSettings(Group, frozen=True):
         ),
     ] = ()
     prefill_policy: Annotated[
-        LegPolicy | None, option("--prefill-policy", "Routing policy among prefill engines; default: --policy.")
+        PrefillPolicy | None, option("--prefill-policy", "Routing policy among prefill engines; default: --policy.")
     ] = None
     decode_policy: Annotated[
         LegPolicy | None,
