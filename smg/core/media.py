@@ -12,7 +12,7 @@ import msgspec
 class Tensor(msgspec.Struct, frozen=True):
     """A tensor as bytes: little-endian, row-major, contiguous.
 
-    ``dtype`` is float32, bfloat16, float16, int64 or uint32. ``pieces`` are buffers whose bytes in order are the
+    ``dtype`` is float32, bfloat16, float16, int64, uint32 or bool. ``pieces`` are buffers whose bytes in order are the
     tensor's, so that a batch of images needs no copy of its own.
     """
 

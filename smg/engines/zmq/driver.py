@@ -10,6 +10,7 @@ import zmq
 
 from smg.core import clock
 from smg.core.backends import EngineRequest
+from smg.core.background import background
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engines.admin import AdminResult
@@ -17,7 +18,7 @@ from smg.engines.base import EngineInfo, EngineLoad
 from smg.engines.source import cancelled_error
 from smg.engines.zmq import frames as parts
 from smg.engines.zmq.address import parse
-from smg.engines.zmq.frames import UtilityOutput, Wire
+from smg.engines.zmq.frames import Told, UtilityOutput, Wire
 from smg.engines.zmq.handshake import IDENTITY, Handshake
 from smg.engines.zmq.port import Port
 from smg.engines.zmq.relay import Relay
@@ -40,6 +41,7 @@ _LABELS = {
     "num_gpu_blocks": "num_gpu_blocks",
     "block_size": "block_size",
     "dtype": "dtype",
+    "multimodal_encoder_dtype": "multimodal_encoder_dtype",
     "vllm_version": "version",
     "world_size": "world_size",
     "data_parallel_size": "dp_size",
@@ -110,8 +112,13 @@ class ZmqDriver:
             raise cancelled_error(ctx.cancel.reason)
         if ctx.remaining() == 0.0:
             raise cancelled_error("deadline")
-        longest = int(self._labels.get("max_model_len", "0"))
-        messages = [self._wire.add(request, choice, self._process, longest) for choice in range(request.n)]
+        if request.media is None:
+            messages = self._messages(request)
+        else:
+            # Tensors may have to be put together or rounded.
+            messages = await background(self._messages, request)
+            if ctx.cancel.reason is not None:
+                raise cancelled_error(ctx.cancel.reason)
         if not self._sources:
             self.last_heard = clock.monotonic()
         source = ZmqSource(self, ctx, request)
@@ -119,7 +126,7 @@ class ZmqDriver:
             self._sources[parts.child(request, choice)] = (source, choice)
         try:
             for message in messages:
-                await self._send(parts.ADD, message)
+                await self._send(parts.ADD, *message)
         except BaseException:
             await source.cancel("stop")
             raise
@@ -163,6 +170,9 @@ class ZmqDriver:
             raise GatewayError("worker_failed", message, worker_fault=True)
         length = facts.get("max_model_len")
         labels = {label: str(facts[key]) for key, label in _LABELS.items() if facts.get(key)}
+        if self.runtime == VllmWire.runtime and "dtype" in labels:
+            # What reaches an engine core is no more cast there.
+            labels["multimodal_encoder_dtype"] = labels["dtype"]
         return EngineInfo(
             model_id=name,
             model_path=path,
@@ -216,12 +226,17 @@ class ZmqDriver:
 
     # -- messages
 
-    async def _send(self, kind: bytes, payload: bytes) -> None:
+    def _messages(self, request: EngineRequest) -> list[list[Any]]:
+        """What adds each choice of ``request``."""
+        told = Told(int(self._labels.get("max_model_len", "0")), self._labels.get("dtype", ""))
+        return [self._wire.add(request, choice, self._process, told) for choice in range(request.n)]
+
+    async def _send(self, kind: bytes, *frames: Any) -> None:
         """Send a message, with a moment's patience for an engine that is just connecting to this process."""
         until = clock.monotonic() + CONNECT_SECS
         while True:
             try:
-                self._port.send(IDENTITY, [kind, payload])
+                self._port.send(IDENTITY, [kind, *frames])
                 return
             except GatewayError:
                 if clock.monotonic() > until:

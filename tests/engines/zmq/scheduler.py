@@ -11,7 +11,7 @@ from tests.engines.zmq.core import MockCore
 VERSION = "tokenspeed-1.0"
 READY = {"max_model_len": 128, "num_gpu_blocks": 64, "dtype": "bfloat16", "vllm_version": VERSION, "max_num_seqs": 8}
 # Positions of a request's fields and of its sampling parameters.
-RID, IDS, PARAMS, LOGPROB = 1, 4, 5, 6
+RID, IDS, PARAMS, LOGPROB, MEDIA = 1, 4, 5, 6, 22
 MAX_TOKENS, STOP_IDS = 0, 2
 
 
@@ -37,15 +37,16 @@ class MockScheduler(MockCore):
 
     async def _listen(self, socket: Any) -> None:
         while True:
-            kind, payload = await socket.recv_multipart()
-            value = msgspec.msgpack.decode(payload)
+            kind, payload, *behind = await socket.recv_multipart()
+            value = msgspec.msgpack.decode(payload, ext_hook=lambda code, data: bytes(data))
             if kind == b"\x01":
                 self.aborts += value
                 for rid in value:
                     self._running.pop(rid, None)
                 continue
             assert value[0] == "TokenizedGenerateReqInput"
-            assert (len(value), len(value[PARAMS])) == (11, 29)
+            assert (len(value), len(value[PARAMS])) in ((11, 29), (MEDIA + 1, 29))
+            self.behind.append(behind)
             self.adds.append(value)
             self._running[value[RID]] = value
             self._left[value[RID]] = list(self.tokens(value))[: value[PARAMS][MAX_TOKENS]]

@@ -13,6 +13,7 @@ from smg.core.errors import GatewayError
 from smg.core.request import Constraint, Limits, Logprobs, Sampling
 from smg.engines.zmq.address import parse
 from smg.engines.zmq.driver import ZmqDriver
+from smg.engines.zmq.frames import Told
 from smg.engines.zmq.tokenspeed import TokenSpeedWire
 from tests.engines.zmq.rebound import rebound
 from tests.engines.zmq.scheduler import IDS, PARAMS, RID, STOP_IDS, MockScheduler
@@ -64,7 +65,7 @@ class TestHandshake:
     async def test_what_it_has_not_is_not_offered(self, at):
         await at.control.info()
         assert {"generate", "n", "seed", "logprobs", "json_schema"} <= at.control.capabilities
-        assert not at.control.capabilities & {"prompt_logprobs", "flush_cache", "loads", "embed", "image", "dp_rank"}
+        assert not at.control.capabilities & {"prompt_logprobs", "flush_cache", "loads", "embed", "dp_rank"}
         with pytest.raises(GatewayError) as caught:
             await at.control.flush_cache()
         assert caught.value.status == 501
@@ -217,7 +218,7 @@ class TestEnds:
 
 class TestPositions:
     def sent(self, **changes):
-        return msgspec.msgpack.decode(TokenSpeedWire().add(request(**changes), 0, 1, 128))
+        return msgspec.msgpack.decode(TokenSpeedWire().add(request(**changes), 0, 1, Told(128))[0])
 
     def test_a_bare_request(self):
         assert self.sent() == [
