@@ -4,9 +4,12 @@ Neutral between engine contracts (spec multimodal 1 and 12): an adapter takes fr
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
+
+# An item's encoded bytes; a view is part of a client's upload.
+Encoded: TypeAlias = bytes | memoryview
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -42,7 +45,7 @@ class MediaItem(msgspec.Struct, frozen=True):
 
     modality: str
     digest: str
-    encoded: bytes
+    encoded: Encoded
     structural: tuple[int, int]
     patches: Sequence[tuple[int, int]]
     tensor: Tensor | None

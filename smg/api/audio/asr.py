@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from smg.api.audio.words import MARK, words_of
+from smg.api.audio.words import MARK
 from smg.api.hints import hints
 from smg.core.errors import GatewayError, bad_request
 from smg.core.events import Usage
@@ -102,10 +102,9 @@ def streams(form: Form) -> bool:
     return form.text("stream").strip().lower() in _TRUE
 
 
-def answer(form: Form, output: str, counts: Usage) -> Transcription | str:
-    """The answer in the format that was asked for; a string is plain text."""
-    words = words_of(output)
-    return words if form.text("response_format") == "text" else Transcription(words, usage(counts))
+def is_plain(form: Form) -> bool:
+    """Whether the form asks for the words alone, as plain text."""
+    return form.text("response_format") == "text"
 
 
 def usage(counts: Usage) -> TranscriptionUsage:

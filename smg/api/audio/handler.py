@@ -13,6 +13,7 @@ from sanic.response import HTTPResponse
 
 from smg.api.audio import asr
 from smg.api.audio.stream import Transcripts
+from smg.api.audio.words import words_of
 from smg.api.dialect import Handler
 from smg.api.errors import JSON
 from smg.api.forward import forward
@@ -24,6 +25,7 @@ from smg.api.stream import Stream, transport, worker_header
 from smg.core.background import background
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError, bad_request
+from smg.core.request import GenerationRequest
 from smg.engines.http.form import Form
 from smg.engines.http.routes import BY_DIALECT
 from smg.fleet.records import ModelRecord
@@ -54,7 +56,11 @@ def handler(task: str) -> Handler:
             services: Services = request.app.ctx.services
             model = resolve(services.view.snapshot(), form.text("model"))
             if await _generates(task, services, model):
-                return await _generated(request, ctx, services, form)
+                decoded, plain = asr.decode(form, request.headers), asr.is_plain(form)
+                # Nothing else is to hold the recording, which the generation lets go of once it is prepared.
+                request.body = b""
+                del form
+                return await _generated(request, ctx, services, decoded, plain=plain)
             return await forward(PlainManner(), request, ctx, services, _call(task, request, ctx, model, form))
         except ConnectionError:
             ctx.notes.setdefault("error", "client_disconnected")
@@ -119,8 +125,9 @@ async def _generates(task: str, services: Services, model: ModelRecord) -> bool:
     return True
 
 
-async def _generated(request: Request, ctx: RequestContext, services: Services, form: Form) -> HTTPResponse | None:
-    decoded = asr.decode(form, request.headers)
+async def _generated(
+    request: Request, ctx: RequestContext, services: Services, decoded: GenerationRequest, *, plain: bool
+) -> HTTPResponse | None:
     generation = generate(services, ctx, decoded)
     reason = "error"
     try:
@@ -128,7 +135,7 @@ async def _generated(request: Request, ctx: RequestContext, services: Services, 
             await Stream(Transcripts(), request, ctx, services, decoded, generation).run()
             response = None
         else:
-            response = await _whole(ctx, services, form, generation)
+            response = await _whole(ctx, services, generation, plain=plain)
         reason = "stop"
         return response
     except GatewayError as error:
@@ -143,16 +150,16 @@ async def _generated(request: Request, ctx: RequestContext, services: Services, 
         await generation.aclose(reason)
 
 
-async def _whole(ctx: RequestContext, services: Services, form: Form, generation: Generating) -> HTTPResponse:
+async def _whole(ctx: RequestContext, services: Services, generation: Generating, *, plain: bool) -> HTTPResponse:
     await generation.start()
     accumulator = Accumulator(1)
     async for events in generation:
         accumulator.feed(events)
     done = accumulator.finish()
-    body = asr.answer(form, done.choices[0].text, done.usage)
-    headers = worker_header(services, ctx)
-    if isinstance(body, str):
-        return HTTPResponse(body, headers=headers, content_type=_PLAIN)
+    words, headers = words_of(done.choices[0].text), worker_header(services, ctx)
+    if plain:
+        return HTTPResponse(words, headers=headers, content_type=_PLAIN)
+    body = asr.Transcription(words, asr.usage(done.usage))
     return HTTPResponse(msgspec.json.encode(body), headers=headers, content_type=JSON)
 
 
