@@ -4,7 +4,7 @@ A video is opened, its size, rate and number of frames are read, and what is to 
 is decoded from its beginning and only the frames that were asked for become pixels, one at a time.
 
 Pictures are turned as the container says, as OpenCV (vLLM's reader) and torchcodec (Hugging Face's) do: by its display
-matrix, in steps of 90 degrees.
+matrix, in steps of 90 degrees. Mirrors in it are not applied, as neither of the two does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
