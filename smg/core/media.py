@@ -61,7 +61,8 @@ class MediaInputs(msgspec.Struct, frozen=True):
     ``tensor`` joins the items': along its first dimension, with the row counts in the side tensor called ``sizes``;
     or, when ``sizes`` is empty, as one entry per item. Every side tensor has one entry per item. ``keep_on_cpu`` names
     side tensors that models read on the host. ``token_id`` is the token features are written over. ``anchored`` is the
-    prompt with one placeholder per item, ``expanded`` the length of the prompt that it became.
+    prompt with one placeholder per item, ``expanded`` the length of the prompt that it became. ``family`` names the
+    model family that has made the tensors.
 
     Items of several modalities have tensors of their own only, and no ``tensor`` and ``side`` join them.
     """
@@ -74,6 +75,7 @@ class MediaInputs(msgspec.Struct, frozen=True):
     token_id: int
     anchored: Sequence[int]
     expanded: int
+    family: str = ""
 
     @property
     def modality(self) -> str:

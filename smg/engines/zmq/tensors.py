@@ -60,6 +60,19 @@ def cast(value: Tensor, dtype: str) -> Tensor:
     return Tensor(dtype, value.shape, tuple(pieces))
 
 
+def cropped(value: Tensor, size: Tensor) -> Tensor:
+    """``value`` [1, channels, H, W], filled up to the largest of a batch, as large as ``size`` (height, width) says."""
+    height, width = counts(size)
+    if value.shape[2:] == (height, width):
+        return value
+    # Nearly all requests have one image, or images of one size.
+    import numpy as np
+
+    bits = np.uint16 if value.dtype in ("bfloat16", "float16") else np.float32
+    whole = np.frombuffer(value.pieces[0], bits).reshape(value.shape)
+    return Tensor(value.dtype, (*value.shape[:2], height, width), (np.ascontiguousarray(whole[:, :, :height, :width]),))
+
+
 def mask(patches: Sequence[tuple[int, int]], structural: tuple[int, int]) -> Tensor | None:
     """Which tokens of ``structural`` features are written over; None when all are."""
     offset, length = structural

@@ -9,11 +9,11 @@ from typing import Any
 
 from smg.core.media import MediaInputs, MediaItem, Tensor
 from smg.engines.contract import unsupported
-from smg.engines.zmq.tensors import Behind, cast, counts, mask
+from smg.engines.vllm.names import PRIMARY, UNPADDED, names, shared
+from smg.engines.zmq.tensors import Behind, cast, counts, cropped, mask
 
-_PRIMARY = "pixel_values"
-# Tensors that models take by another name than the contract's.
-_NAMES = {"video": {_PRIMARY: "pixel_values_videos", "video_second_per_grid": "second_per_grid_ts"}}
+# What the servicer of the gRPC contract calls the primary tensor of a video.
+_VIDEO = {PRIMARY: "pixel_values_videos"}
 
 
 def features(inputs: MediaInputs, dtype: str, behind: Behind) -> list[dict[str, Any]]:
@@ -30,14 +30,19 @@ def features(inputs: MediaInputs, dtype: str, behind: Behind) -> list[dict[str, 
 def _feature(inputs: MediaInputs, item: MediaItem, dtype: str, behind: Behind) -> dict[str, Any]:
     if item.tensor is None:
         raise unsupported("messages", f"raw {item.modality} input")
-    names = _NAMES.get(item.modality, {})
-    primary = cast(item.tensor, dtype)
+    called = names(inputs)
+    if item.modality == "video":
+        called = {**called, **_VIDEO}
+    own = cropped(item.tensor, item.side["image_sizes"]) if inputs.family in UNPADDED else item.tensor
+    primary = cast(own, dtype)
     if inputs.sizes:
-        data = {names.get(_PRIMARY, _PRIMARY): _element(behind.put(primary), _flat(inputs))}
+        data = {called.get(PRIMARY, PRIMARY): _element(behind.put(primary), _flat(inputs))}
     else:
-        data = {names.get(_PRIMARY, _PRIMARY): _element(_entry(primary, behind), _batched(inputs, _PRIMARY))}
+        data = {called.get(PRIMARY, PRIMARY): _element(_entry(primary, behind), _batched(inputs, PRIMARY))}
     for name, side in item.side.items():
-        data[names.get(name, name)] = _element(_entry(cast(side, dtype), behind), _batched(inputs, name))
+        data[called.get(name, name)] = _element(_entry(cast(side, dtype), behind), _batched(inputs, name))
+    for name, side in shared(inputs).items():
+        data[name] = _element(behind.put(side), ["shared", {"batch_size": len(inputs.items), "keep_on_cpu": False}])
     offset, length = item.structural
     embedded = mask(item.patches, item.structural)
     return {
