@@ -76,6 +76,7 @@ class TokenSpeedWire:
         "audio",
         "video",
         "mixed_media",
+        "dp_rank",
     }
 
     def add(self, request: EngineRequest, choice: int, client: int, told: Told) -> list[Any]:
@@ -197,5 +198,8 @@ def _load(columns: _Columns) -> EngineLoad | None:
     if columns.total_pages <= 0:
         return None
     return EngineLoad(
-        running=columns.running, waiting=columns.waiting, usage=columns.active_pages / columns.total_pages
+        dp_rank=max(columns.engine_index, 0),
+        running=columns.running,
+        waiting=columns.waiting,
+        usage=columns.active_pages / columns.total_pages,
     )

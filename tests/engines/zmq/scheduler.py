@@ -16,12 +16,15 @@ MAX_TOKENS, STOP_IDS = 0, 2
 
 
 class MockScheduler(MockCore):
-    """As ``MockCore``. ``ends`` replaces the reason of every end; ``tail`` is what a message has behind its columns."""
+    """As ``MockCore``. ``ends`` replaces the reason of every end; ``tail`` is what a message has behind its columns. It
+    is the data-parallel rank ``rank`` of ``ranks``."""
 
-    def __init__(self, handshake: str, *args: Any, **fields: Any) -> None:
-        super().__init__(handshake, *args, **fields)
+    def __init__(self, handshake: str, *args: Any, rank: int = 0, ranks: int = 1) -> None:
+        super().__init__(handshake, *args)
         self.ends = ""
-        self.tail: list[Any] = [0, 1, 3, 100, 400, "of a later version"]
+        self.identity = rank.to_bytes(2, "little")
+        self.ready = READY | {"data_parallel_size": ranks, "data_parallel_rank": rank}
+        self.tail: list[Any] = [rank, 1, 3, 100, 400, "of a later version"]
 
     async def __aenter__(self) -> "MockScheduler":
         greeting = self._socket(zmq.DEALER, self._handshake)
@@ -29,7 +32,7 @@ class MockScheduler(MockCore):
         self.addresses = msgspec.msgpack.decode(await greeting.recv())["addresses"]
         await greeting.send(msgspec.msgpack.encode({"status": "READY"}))
         socket = self._socket(zmq.DEALER, self.addresses["inputs"][0])
-        await socket.send(msgspec.msgpack.encode(READY))
+        await socket.send(msgspec.msgpack.encode(self.ready))
         self.outputs = [self._socket(zmq.PUSH, self.addresses["outputs"][0])]
         self._tasks += [asyncio.create_task(self._listen(socket)), asyncio.create_task(self._step_for_ever())]
         greeting.close(linger=100)
