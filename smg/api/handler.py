@@ -75,6 +75,9 @@ async def _handle(
         manner = DialectManner(dialect, request, params, ctx, call.model.id)
         return await forward(manner, request, ctx, services, call)
     decoded = await _decode(dialect, request, params, ctx)
+    if len(request.body) > LARGE_BODY:
+        # An image in it is megabytes, which the decoded request has once more.
+        request.body = decoded.raw = b""
     generation = generate(services, ctx, decoded, kind)
     reason = "error"
     try:

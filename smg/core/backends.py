@@ -19,6 +19,9 @@ from smg.core.stream import StreamTable
 
 BackendKind: TypeAlias = Literal["tokens", "events", "raw"]
 
+# The body of a request that is passed on: as it came, or the pieces it is made of.
+RawPayload: TypeAlias = bytes | Sequence[bytes | memoryview]
+
 
 class Bootstrap(msgspec.Struct, frozen=True):
     """Where two engines meet for one transfer: the sender's ``host`` and ``port``, and the ``room`` both name."""
@@ -166,7 +169,7 @@ class RawBackend(Protocol):
     kind: Literal["raw"]
 
     async def forward(
-        self, ctx: RequestContext, method: str, path: str, headers: Mapping[str, str], body: bytes
+        self, ctx: RequestContext, method: str, path: str, headers: Mapping[str, str], body: RawPayload
     ) -> RawResponse: ...
 
 

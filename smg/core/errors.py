@@ -33,7 +33,6 @@ STATUS: dict[str, int] = {
     "media_unreachable": 400,
     "audio_transcription_model_not_supported": 400,
     "unsupported_transcription_response_format": 400,
-    "streaming_transcription_not_supported": 400,
     "transcription_timestamps_not_supported": 400,
     "unsupported_transcription_language": 400,
     "asr_prompt_too_long": 400,

@@ -94,6 +94,7 @@ class Media:
         prepared = await prepare(text, replace(request, placeholders=placeholders))
         vision = await self._loaded()
         ids, inputs = await vision.inputs(list(media.values()), prepared.ids, wanted, element_type(workers))
+        _strip(request)
         return WithMedia(replace(prepared, ids=ids), inputs, routing_ids(ids, inputs))
 
     async def transcribes(self, record: ModelRecord, text: TextModel) -> bool:
@@ -149,6 +150,18 @@ class Media:
                 self._metrics,
             )
         return self._vision
+
+
+def _strip(request: GenerationRequest) -> None:
+    """Drop what the media of a prepared request were made of: a request lives as long as its answer takes.
+
+    That there are some, and of which kinds, stays.
+    """
+    for message in request.messages:
+        if isinstance(message.content, list):
+            parts = message.content
+            message.content = [MediaPart(part.kind) if isinstance(part, MediaPart) else part for part in parts]
+    request.attachments = [[MediaPart(part.kind) for part in parts] for parts in request.attachments]
 
 
 def check_settings(settings: Settings) -> str | None:

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from smg.core.backends import RawResponse
+from smg.core.backends import RawPayload, RawResponse
 from smg.core.context import RequestContext
 from smg.core.request import Hints
 from smg.engines.http.fields import Fields
@@ -36,7 +36,7 @@ class Call(Protocol):
         """What routing gets to see."""
         ...
 
-    def body(self, worker: WorkerRecord, more: Mapping[str, Any] | None = None) -> bytes:
+    def body(self, worker: WorkerRecord, more: Mapping[str, Any] | None = None) -> RawPayload:
         """The body for ``worker``, with the members ``more`` where it can have any."""
         ...
 

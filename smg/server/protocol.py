@@ -1,6 +1,7 @@
 """The HTTP connection: Sanic's, strict about heads, with our limits, accounting and an early word about disconnects."""
 
 import asyncio
+import io
 import re
 from typing import Any, cast
 
@@ -138,12 +139,20 @@ class GatewayRequest(Request):
         http = cast("GatewayHttp | None", self.stream)
         if self.body or http is None:
             return
-        parts = []
+        first, whole = b"", None
         while http.request_body:
             data = await http.read()
-            if data:
-                parts.append(data)
-        self.body = b"".join(parts)
+            if not data:
+                continue
+            if not first:
+                first = data
+                continue
+            if whole is None:
+                # Grows in place and gives its bytes away uncopied: an upload is there once.
+                whole = io.BytesIO()
+                whole.write(first)
+            whole.write(data)
+        self.body = first if whole is None else whole.getvalue()
 
     async def respond(self, response: Any = None, **arguments: Any) -> Any:
         out = await super().respond(response, **arguments)

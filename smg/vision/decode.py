@@ -5,7 +5,6 @@ installed: it is libjpeg-turbo with accurate DCT and smooth upsampling, as Pillo
 half the time and does not hold the GIL. What it refuses goes to Pillow again, so Pillow alone decides what is broken.
 """
 
-import io
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from smg.core.errors import GatewayError
+from smg.core.media import Encoded
+from smg.vision.reader import reader
 
 U8: TypeAlias = NDArray[np.uint8]
 
@@ -74,7 +75,7 @@ _TURN: dict[int, Callable[[U8], U8]] = {
 }
 
 
-def decode_image(data: bytes, options: DecodeOptions = DEFAULT_OPTIONS, param: str | None = None) -> Decoded:
+def decode_image(data: Encoded, options: DecodeOptions = DEFAULT_OPTIONS, param: str | None = None) -> Decoded:
     """Decode the first frame of an image. CPU-bound: run it on the media pool.
 
     Raises:
@@ -82,7 +83,7 @@ def decode_image(data: bytes, options: DecodeOptions = DEFAULT_OPTIONS, param: s
             more than ``options.max_pixels``. ``param`` is passed on.
     """
     try:
-        with Image.open(io.BytesIO(data), formats=_formats()) as image:
+        with Image.open(reader(data), formats=_formats()) as image:
             width, height = image.size
             if width * height > options.max_pixels:
                 raise _too_many_pixels(options.max_pixels, param)
@@ -125,7 +126,7 @@ def _too_many_pixels(limit: int, param: str | None) -> GatewayError:
     return GatewayError("media_too_large", f"the image has more than {limit} pixels", param=param)
 
 
-def _turbo(data: bytes, image: Image.Image) -> U8 | None:
+def _turbo(data: Encoded, image: Image.Image) -> U8 | None:
     """Pixels of a grey or colour JPEG from simplejpeg, None for everything else."""
     if _simplejpeg is None or image.format not in ("JPEG", "MPO") or image.mode not in ("L", "RGB"):
         return None

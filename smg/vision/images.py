@@ -3,6 +3,7 @@
 import numpy as np
 
 from smg.core import clock
+from smg.core.media import Encoded
 from smg.vision.cache import Processed
 from smg.vision.decode import DEFAULT_OPTIONS, DecodeOptions, decode_image
 from smg.vision.families.base import Family
@@ -29,7 +30,7 @@ class ImageMedium:
         """See ``items.Medium``."""
         return self._model.family(precision)
 
-    def process(self, encoded: bytes, precision: Precision | None, split: Split) -> Processed:
+    def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """See ``items.Medium``; the pixels live no longer than the call."""
         started = clock.monotonic()
         pixels = decode_image(encoded, self._options).pixels

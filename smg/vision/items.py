@@ -10,6 +10,7 @@ from blake3 import blake3
 from smg.core import clock
 from smg.core.background import background
 from smg.core.errors import GatewayError
+from smg.core.media import Encoded
 from smg.telemetry.metrics import Metrics
 from smg.vision.cache import Processed, ProcessedCache
 from smg.vision.families.base import Layout, Replacement, Tensor, Vocabulary
@@ -25,6 +26,8 @@ _HASH_INLINE = 1 << 16
 class MediaFamily(Protocol):
     """What a model's family says of items, whatever their kind; plans are its own."""
 
+    @property
+    def name(self) -> str: ...
     @property
     def layout(self) -> Layout: ...
     @property
@@ -62,7 +65,7 @@ class Medium(Protocol):
         """The family for tensors of this element type."""
         ...
 
-    def process(self, encoded: bytes, precision: Precision | None, split: Split) -> Processed:
+    def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """Decode and preprocess one item; without ``precision`` it is only planned. CPU-bound.
 
         Raises:
@@ -89,14 +92,14 @@ class Room:
 class Fetched(NamedTuple):
     """One item's bytes, and where in the request it stands."""
 
-    encoded: bytes
+    encoded: Encoded
     param: str | None
 
 
 class LoadedItem(NamedTuple):
     """``encoded`` are the client's bytes; ``digest`` tells bytes and processing apart (32 bytes)."""
 
-    encoded: bytes
+    encoded: Encoded
     digest: bytes
     processed: Processed
 
@@ -131,10 +134,12 @@ class Items:
 
         return await together([one(item) for item in fetched])
 
-    async def _one(self, medium: Medium, encoded: bytes, precision: Precision | None, param: str | None) -> LoadedItem:
+    async def _one(
+        self, medium: Medium, encoded: Encoded, precision: Precision | None, param: str | None
+    ) -> LoadedItem:
         identity = medium.settings
         if len(encoded) <= _HASH_INLINE:
-            digest = blake3(encoded + identity).digest()
+            digest = blake3(b"".join((encoded, identity))).digest()
         else:
             digest = await background(lambda: blake3(encoded).update(identity).digest())
 
@@ -151,7 +156,7 @@ class Items:
             self._metrics.mm_items_total.inc(medium.kind)
         return LoadedItem(encoded, digest, processed)
 
-    async def _process(self, medium: Medium, encoded: bytes, precision: Precision | None) -> Processed:
+    async def _process(self, medium: Medium, encoded: Encoded, precision: Precision | None) -> Processed:
         def job() -> tuple[Processed, float]:
             started = clock.monotonic()
             return medium.process(encoded, precision, self._pool.split), clock.monotonic() - started
