@@ -12,27 +12,21 @@ machine shows there, and what ``alone`` has of it is not the images' doing.
 
 import argparse
 import asyncio
-import contextlib
 import io
 import json as json_module
-import os
-import statistics
 import struct
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import msgspec
 import numpy as np
+import uvloop
 from PIL import Image
 
-from smg.engine_server.mock.engine import MockEngine
+from benchmarks.loop_gaps import engines, medians, process, read_streams, spread, step_aside, waited
 from tests.gateway import Gateway, running, settings
-from tests.media.models import QWEN, data_url
+from tests.media.models import data_url
 
 PACE_SECS = 0.02
 STREAMS = IMAGES = 8
@@ -40,8 +34,6 @@ WINDOW_SECS = 15.0
 WINDOWS = 3
 WARM_SECS = 5.0
 SIZE = (3024, 4032)
-# What would be on other machines steps aside on this one.
-ASIDE = 10
 
 
 def photo() -> bytes:
@@ -60,27 +52,7 @@ def another(jpeg: bytes, number: int) -> bytes:
     return jpeg[:2] + b"\xff\xfe" + struct.pack(">HQ", 10, number) + jpeg[2:]
 
 
-# -- the processes of their own
-
-
-def step_aside() -> None:
-    """Leave the processors to the gateway and this benchmark."""
-    os.setsid()
-    os.setpriority(os.PRIO_PROCESS, 0, ASIDE)
-    # Where sessions are scheduled as groups, niceness counts inside of one only.
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(ASIDE))
-
-
-async def engine(role: str) -> None:
-    """Serve the model ``paced`` (text) or ``seen`` (images) until killed; prints the address."""
-    script = QWEN.script("hello " * 4000 if role == "paced" else "seen")
-    script = msgspec.structs.replace(script, chunk_delay=PACE_SECS)
-    if role == "seen":
-        step_aside()
-    async with MockEngine(script, model=role, context_length=1 << 20) as served:
-        print(served.url, flush=True)
-        await asyncio.Event().wait()
+# -- the sender, a process of its own
 
 
 async def send_images(url: str) -> None:
@@ -100,61 +72,20 @@ async def send_images(url: str) -> None:
         await asyncio.gather(*(one(client) for _ in range(IMAGES)))
 
 
-@contextlib.contextmanager
-def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "benchmarks.vision_loop", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running_process:
-        try:
-            yield running_process
-        finally:
-            running_process.kill()
-
-
 # -- the measurement
-
-
-async def gaps(gateway: Gateway, seconds: float) -> list[float]:
-    """Seconds between tokens of all streams, for about ``seconds``; each stream's first token is left out."""
-    found: list[float] = []
-    end = time.perf_counter() + seconds
-
-    async def stream(client: httpx.AsyncClient) -> None:
-        body = {"model": "paced", "messages": [{"role": "user", "content": "hello"}], "stream": True}
-        async with client.stream("POST", f"{gateway.url}/v1/chat/completions", json=body) as answer:
-            last = None
-            async for chunk in answer.aiter_raw():
-                now = time.perf_counter()
-                # Tokens that come together have waited for the first of them; the others' gaps are zero.
-                tokens = chunk.count(b'"content":"') + chunk.count(b'"content": "')
-                if last is not None and tokens:
-                    found.extend([now - last] + [0.0] * (tokens - 1))
-                last = now
-                if now > end:
-                    return
-
-    async with httpx.AsyncClient(timeout=60) as client:
-        await asyncio.gather(*(stream(client) for _ in range(STREAMS)))
-    return found
-
-
-def waited(gateway: Gateway) -> float:
-    """Seconds so far in which the event loop's thread could run and did not."""
-    worker = gateway.child("worker-1")
-    return int(Path(f"/proc/{worker}/task/{worker}/schedstat").read_text().split()[1]) / 1e9
 
 
 def window(gateway: Gateway) -> dict[str, float]:
     """Measure one window; figures in milliseconds."""
     before = waited(gateway)
-    ordered = sorted(asyncio.run(gaps(gateway, WINDOW_SECS)))
+    found = uvloop.run(read_streams(gateway.url, STREAMS, WINDOW_SECS))
     lost = (waited(gateway) - before) / WINDOW_SECS
-    at = {name: ordered[int(len(ordered) * share)] for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))}
-    return {name: round(value * 1000, 2) for name, value in {**at, "max": ordered[-1], "waited": lost}.items()}
+    return {**spread([gap for _, gap in found]), "waited": round(lost * 1000, 2)}
 
 
 def beside_images(gateway: Gateway) -> dict[str, float]:
     """Measure one window while images are sent, with the images answered per second."""
-    with process("--send", gateway.url) as sender:
+    with process("benchmarks.vision_loop", "--send", gateway.url) as sender:
         assert sender.stdout is not None
         first = sender.stdout.readline()
         time.sleep(WARM_SECS)
@@ -166,14 +97,9 @@ def beside_images(gateway: Gateway) -> dict[str, float]:
     return {**figures, "images_s": round(max(0.0, images - STREAMS) / WINDOW_SECS, 2)}
 
 
-def run(transport: str) -> dict[str, dict[str, float]]:
+def run(transport: str, windows: int) -> dict[str, dict[str, float]]:
     """All windows; returns the medians of those without (``alone``) and with images (``beside_images``)."""
-    with (
-        process("--engine", "paced") as paced,
-        process("--engine", "seen") as seen,
-        tempfile.TemporaryDirectory() as state,
-    ):
-        urls = [one.stdout.readline().strip() for one in (paced, seen) if one.stdout is not None]
+    with engines(PACE_SECS) as urls, tempfile.TemporaryDirectory() as state:
         flags = (
             "--log-level",
             "error",
@@ -188,29 +114,23 @@ def run(transport: str) -> dict[str, dict[str, float]]:
         with running(settings(Path(state), *flags)) as gateway:
             beside_images(gateway)  # loads the kernels
             alone, beside = [], []
-            for _ in range(WINDOWS):
+            for _ in range(windows):
                 alone.append(window(gateway))
                 beside.append(beside_images(gateway))
-    return {"alone": _median(alone), "beside_images": _median(beside)}
-
-
-def _median(windows: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(one[name] for one in windows) for name in windows[0]}
+    return {"alone": medians(alone), "beside_images": medians(beside)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--engine-transport", choices=("grpcio", "native"), default="grpcio", help="as for smg-server")
-    parser.add_argument("--engine", help=argparse.SUPPRESS)
+    parser.add_argument("--windows", type=int, default=WINDOWS, help="windows of each kind (default 3)")
     parser.add_argument("--send", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.engine:
-        asyncio.run(engine(given.engine))
-    elif given.send:
+    if given.send:
         asyncio.run(send_images(given.send))
     else:
-        figures = run(given.engine_transport)
+        figures = run(given.engine_transport, given.windows)
         print(json_module.dumps(figures) if given.json else "\n".join(f"{k:14}{v}" for k, v in figures.items()))
 
 

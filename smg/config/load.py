@@ -74,6 +74,10 @@ def _add(group: Any, field: Field) -> None:
         group.add_argument(*names, metavar=metavar, **common)
 
 
+# Without them everyone may come in.
+_LOCKS = frozenset({"security.api_key", "security.admin_key"})
+
+
 def load(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Read all sources and return the settings.
 
@@ -95,6 +99,9 @@ def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], config: str | 
             _put(tree, field, _plain(value), field.flag, problems)
         elif field.env in environ:
             text = environ[field.env]
+            if field.path in _LOCKS and not text.strip():
+                # Most likely a secret that was not found. Nobody means to open the gateway in this way.
+                problems.append(f"{field.env} is set and empty: unset it to let everyone in, or give a key")
             _put(tree, field, shlex.split(text) if field.shape == "list" else text, field.env, problems)
     settings = _convert(tree, problems)
     problems += check(settings)

@@ -8,6 +8,7 @@ from functools import cache
 
 import msgspec
 
+from smg.core.background import step_back
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
 from smg.text.chat import TAIL
@@ -156,4 +157,4 @@ def _utf8_below(text: str) -> bool:
 @cache
 def _threads() -> ThreadPoolExecutor:
     """One pool per process, made after the fork when the first long prompt comes."""
-    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="smg-prepare")
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="smg-prepare", initializer=step_back)

@@ -146,3 +146,12 @@ class TestModels:
 
     def test_may_name_a_tokenizer_on_the_hub(self, tmp_path):
         assert self.load(tmp_path, "models: {a: {tokenizer_path: org/a@v1}}").of_model("a").tokenizer_path == "org/a@v1"
+
+
+@pytest.mark.parametrize("name", ["SMG_API_KEY", "SMG_ADMIN_KEY"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_a_key_that_is_set_and_empty_opens_nothing(name, value):
+    """``SMG_API_KEY="$(cat api.key)"`` without the file."""
+    with pytest.raises(SettingsError, match=f"{name} is set and empty"):
+        load([], {name: value})
+    assert load(["--api-key", "a", "--admin-key", "b"], {name: value}).security.api_key == ("a",)

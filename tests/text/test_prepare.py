@@ -1,9 +1,11 @@
 """Preparing all three kinds of input, on the loop or off it."""
 
+import os
 import threading
 
 import pytest
 
+from smg.core.background import NICENESS
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest, Message, TextPart, Tool
 from smg.text import prepare as prepare_module
@@ -124,6 +126,14 @@ async def test_long_prompts_leave_the_event_loop(model, monkeypatch, request_, i
     monkeypatch.setattr(prepare_module, "prepare_now", spy)
     assert (await prepare(model, request_)).ids
     assert (threads == [threading.current_thread()]) is inline
+
+
+async def test_threads_that_prepare_yield_to_the_event_loop(model, monkeypatch):
+    def priority(*_):
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    monkeypatch.setattr(prepare_module, "prepare_now", priority)
+    assert await prepare(model, chat("x" * 512)) == max(priority(), NICENESS)
 
 
 async def test_long_and_short_prompts_give_the_same_kind_of_ids(model):
