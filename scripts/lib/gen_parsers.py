@@ -29,6 +29,11 @@ tools, but whatever it writes stays text.
 
 * An answer is the same whether it is streamed or not, and wherever the engine's messages cut the text.
 * Nothing is lost: what is neither reasoning nor a call is content. Markers without a call come back as they were.
+* A marker that the vocabulary has as a token (an added token, special or not) counts only as that token: a model that
+  quotes `</think>` or `<tool_call>` in an answer spells it in other tokens, and that stays text. Markers that are no
+  tokens, or have parts that are none, are found by their text. So are all markers where there are no ids (engines that
+  send text), where a grammar binds the output (it may spell a marker in any tokens), and with `--marker-match text`:
+  for fine-tunes that spell the markers of their vocabulary in pieces, for all models or for one in its own settings.
 * A call's name comes whole and before its arguments; arguments are sent while the model writes them, and joined they
   are one JSON object. Numbers keep all their digits.
 * Where a format writes values without types, the tool's schema gives them their type.

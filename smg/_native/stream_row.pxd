@@ -56,9 +56,11 @@ cdef struct Row:
     # What the parser waits for has come, or begins with what comes next.
     bint due
     Ids taken
-    # Ascending: the tokens that end the row, and the special tokens shown in spite of ``skip_special``.
+    # Ascending: the tokens that end the row, the special tokens shown in spite of ``skip_special``, and the markers that
+    # get a seal in front of them.
     Ids ends
     Ids shown
+    Ids sealed
     bint skip_special
     bint stop_visible
     bint at_start

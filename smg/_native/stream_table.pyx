@@ -37,6 +37,9 @@ cdef enum:
     KEPT_EVENT_BYTES = 256 * 1024
     KEPT_AUTOMATA = 256
 
+# ``core.stream.SEAL``.
+SEAL = "\ufdd0"
+
 # Clients mostly repeat their stop strings, and the choices of one request always do; parsers have few states.
 _automata = {}
 
@@ -80,12 +83,17 @@ cdef class Cell:
             self.row.stops = &automaton.dfa
         _sorted_ids(&self.row.ends, spec.end_ids)
         _sorted_ids(&self.row.shown, {marker.token for marker in spec.markers if marker.token is not None})
+        _sorted_ids(
+            &self.row.sealed,
+            {marker.token for marker in spec.markers if marker.sealed and marker.token is not None},
+        )
 
     def __dealloc__(self):
         free(self.row.text.data)
         free(self.row.taken.data)
         free(self.row.ends.data)
         free(self.row.shown.data)
+        free(self.row.sealed.data)
         free(self.row.inside.data)
         template_free(&self.template)
 
@@ -216,11 +224,13 @@ cdef class StreamTable:
         return [cell.row.taken.data[at] for at in range(cell.row.taken.size)]
 
     def text(self, int row):
-        """All text the row has emitted."""
+        """All text the row has emitted, without seals."""
         cdef Cell cell = self.cells[row]
+        cdef str text
         if cell.row.sent == 0:
             return ""
-        return PyUnicode_DecodeUTF8(<const char *>cell.row.text.data, cell.row.sent, NULL)
+        text = PyUnicode_DecodeUTF8(<const char *>cell.row.text.data, cell.row.sent, NULL)
+        return text.replace(SEAL, "") if cell.row.sealed.size else text
 
     def close(self, int row):
         """Forget the row."""

@@ -1,27 +1,36 @@
 """Which formats a model uses: as the settings say, as its template and vocabulary show, or by its name (spec parsers
 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import msgspec
 
 from smg.config.load import SettingsError
 from smg.config.settings import ModelSettings, Settings
-from smg.core.request import GenerationRequest
+from smg.core.request import GenerationRequest, Tool
 from smg.parsing.base import ParserFactory, Start
 from smg.parsing.chain import Chain
 from smg.parsing.detect import TokenId, detect, thinks, tokens_of
 from smg.parsing.format import Format
+from smg.parsing.markers import UNSEALED, Seals
 from smg.parsing.table import REASONING, TOOLS
 
 
 class Parsers(msgspec.Struct, frozen=True):
-    """The formats of one model, and the operator's policy for unknown tools."""
+    """The formats of one model, the operator's policy for unknown tools, and the markers that are tokens of its
+    vocabulary, which count only as such."""
 
     reasoning: Format
     tools: Format
     unknown_tools: str | None = None
+    seals: Seals = UNSEALED
+
+    def markers(self) -> frozenset[str]:
+        """The markers of both formats, also those that count only where tools are offered."""
+        start = Start(tools=(Tool("any"),))
+        factories = (self.reasoning.factory, self.reasoning.together, self.tools.factory)
+        return frozenset(marker for make in factories if make is not None for marker in make(start).markers)
 
     def chain(
         self,
@@ -55,14 +64,22 @@ class Parsers(msgspec.Struct, frozen=True):
 
 
 def choose(
-    settings: ModelSettings, model: str, template: str | None = None, token_id: TokenId = lambda text: None
+    settings: ModelSettings,
+    model: str,
+    template: str | None = None,
+    token_id: TokenId = lambda text: None,
+    added: Collection[str] = (),
 ) -> Parsers:
-    """Choose the formats of ``model``, whose chat template is ``template`` and whose vocabulary answers ``token_id``.
+    """Choose the formats of ``model``, whose chat template is ``template`` and whose vocabulary answers ``token_id``
+    and has the ``added`` tokens.
 
     Raises:
         SettingsError: the settings name a parser that does not exist.
     """
-    return _choose(settings, model, template or "", tokens_of(token_id))
+    parsers = _choose(settings, model, template or "", tokens_of(token_id))
+    if settings.marker_match == "text" or not added:
+        return parsers
+    return msgspec.structs.replace(parsers, seals=Seals(parsers.markers().intersection(added)))
 
 
 @lru_cache(maxsize=256)

@@ -26,6 +26,6 @@ class Formats:
         found = known.get(model.id)
         if found is None or found[0] is not model:
             settings = self._settings.of_model(model.id, *model.aliases)
-            parsers = choose(settings, model.id, text.source.default, text.tokenizer.token_id)
+            parsers = choose(settings, model.id, text.source.default, text.tokenizer.token_id, text.tokenizer.added)
             found = known[model.id] = model, parsers
         return found[1]

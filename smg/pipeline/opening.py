@@ -14,6 +14,7 @@ def open_choices(
     choices: list[Choice] = []
     for index in range(first, first + request.n):
         chain = plan.reading.chain(request, index)
+        token_id, sealed = plan.text.tokenizer.token_id, chain.seals.texts
         spec = RowSpec(
             choice=index,
             skip_special_tokens=request.skip_special_tokens,
@@ -21,7 +22,7 @@ def open_choices(
             eos_ids=plan.stops.eos,
             stop_strings=request.stop.strings,
             stop_visible=request.stop.visible,
-            markers=tuple(Marker(marker, plan.text.tokenizer.token_id(marker)) for marker in chain.markers),
+            markers=tuple(Marker(marker, token_id(marker), marker in sealed) for marker in chain.markers),
             continues=plan.prepared.continues,
         )
         choices.append(
@@ -32,7 +33,7 @@ def open_choices(
                 chain,
                 plan.stops,
                 _rows(plan, request, spec),
-                None if chain.plain else plan.reading.counter(plan.text.tokenizer.token_id),
+                None if chain.plain else plan.reading.counter(token_id),
                 silent=request.limits.max_tokens == 0,
                 keep_text=keep_text,
             )

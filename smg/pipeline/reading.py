@@ -60,12 +60,15 @@ def read(
         services.metrics.parser_failures_total.inc(model.id, kind, format_.name)
 
     start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, offered(request), failed=failed)
+    sealed = replace(start, seals=parsers.seals)
     if request.constraint is None and not request.tools:
-        return Reading(parsers, start, Output(require_reasoning=prepared.thinking is True))
+        return Reading(parsers, sealed, Output(require_reasoning=prepared.thinking is True))
     able = services.abilities.of(services.view.snapshot(), model)
     template = text.source.default or ""
 
     def has(token: str) -> bool:
         return token_id(token) is not None and token in template
 
-    return Reading(parsers, start, plan(request, parsers, start, able, has))
+    output = plan(request, parsers, start, able, has)
+    # A grammar binds the text: where it asks for a marker, any tokens that spell it will do.
+    return Reading(parsers, sealed if output.constraint is None else start, output)

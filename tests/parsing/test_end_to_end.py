@@ -299,3 +299,46 @@ async def test_OA_09_the_engine_is_told_to_stop_where_a_second_call_begins(tmp_p
                 model="mock", messages=HI, tools=TOOLS, parallel_tool_calls=False, **fields
             )
             assert whole.usage.completion_tokens < len(mock.encode_text(WRITERS["qwen"](calls)))
+
+
+def spelled(text: str) -> list[int]:
+    """Ids of ``text``: a marker between ``@`` is its token, one written out is spelled in bytes."""
+    ids: list[int] = []
+    for number, piece in enumerate(text.split("@")):
+        ids += [mock.SPECIAL_IDS[piece]] if number % 2 else piece.encode()
+    return ids
+
+
+QUOTING = (
+    "@<think>@It ends at </think>.@</think>@Write <tool_call> first: "
+    '@<tool_call>@{"name": "run", "arguments": {"cmd": "echo </tool_call>"}}@</tool_call>@'
+)
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+@pytest.mark.parametrize("per_chunk", [1, 7, 1000])
+async def test_markers_that_the_model_spells_in_pieces_are_its_text(tmp_path, per_chunk, transport):
+    script = Script(tokens=spelled(QUOTING), per_chunk=per_chunk)
+    parsers = {"tool_call_parser": "qwen", "reasoning_parser": "qwen3"}
+    async with gateway(tmp_path, script, transport, **parsers) as client:
+        reasoning, content, calls, reason = await ask(client)
+    assert (reasoning, content) == ("It ends at </think>.", "Write <tool_call> first: ")
+    assert ([(name, json.loads(text)) for name, text in calls], reason) == (
+        [("run", {"cmd": "echo </tool_call>"})],
+        "tool_calls",
+    )
+
+
+async def test_unless_the_setting_says_that_they_are_markers(tmp_path):
+    script = Script(tokens=spelled("<think>a</think>" + WRITERS["qwen"](CALLS)))
+    parsers = {"tool_call_parser": "qwen", "reasoning_parser": "qwen3"}
+    async with gateway(tmp_path, script, marker_match="text", **parsers) as client:
+        reasoning, _, calls, _ = await ask(client)
+    assert (reasoning, len(calls)) == ("a", 2)
+
+
+async def test_a_grammar_may_spell_the_markers_of_forced_calls(tmp_path):
+    script = Script(tokens=spelled(WRITERS["qwen"](CALLS)))
+    async with gateway(tmp_path, script, tool_call_parser="qwen") as client:
+        _, content, calls, _ = await ask(client, tool_choice="required")
+    assert (content, len(calls)) == ("", 2)

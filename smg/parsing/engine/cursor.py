@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
 from smg.core import stream
-from smg.parsing.markers import Hit, Markers
+from smg.parsing.markers import UNSEALED, Hit, Markers, Seals
 
 T = TypeVar("T")
 
@@ -39,11 +39,13 @@ class Malformed(Exception):
 
 class Cursor:
     """``text[at:]`` is what has arrived and is not consumed; ``final`` says that nothing more will, ``cut`` that the
-    output broke off there. ``wait`` is what a reader waits for that needs no other text."""
+    output broke off there. ``wait`` is what a reader waits for that needs no other text. ``markers`` makes those that
+    are legal here."""
 
-    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "text", "wait")
+    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "markers", "text", "wait")
 
-    def __init__(self) -> None:
+    def __init__(self, seals: Seals = UNSEALED) -> None:
+        self.markers = seals.markers
         self.text = ""
         self.at = 0
         self.final = False
