@@ -34,6 +34,8 @@ tools, but whatever it writes stays text.
   tokens, or have parts that are none, are found by their text. So are all markers where there are no ids (engines that
   send text), where a grammar binds the output (it may spell a marker in any tokens), and with `--marker-match text`:
   for fine-tunes that spell the markers of their vocabulary in pieces, for all models or for one in its own settings.
+  Whether spelled markers are a quotation or meant cannot be told from an answer, so nothing is guessed: the first one
+  of a model is logged with a warning, and `smg_markers_spelled_total` counts such answers.
 * A call's name comes whole and before its arguments; arguments are sent while the model writes them, and joined they
   are one JSON object. Numbers keep all their digits.
 * Where a format writes values without types, the tool's schema gives them their type.

@@ -104,7 +104,16 @@ def _sealing(seals: Seals) -> re.Pattern[str]:
 
 @lru_cache(maxsize=4096)
 def _sealed(seals: Seals, texts: tuple[str, ...], patterns: tuple[Pattern, ...]) -> Markers:
-    return Markers(tuple((seals.put(text), text) for text in texts), patterns)
+    return Markers(tuple((_spelling(seals, text), text) for text in texts), patterns)
+
+
+def _spelling(seals: Seals, text: str) -> str:
+    """``text`` as a row gives it. One with a wild card stands for all tokens that it can spell."""
+    if WORD in text:
+        spelled = re.compile("".join(_WILD.get(char) or re.escape(char) for char in text))
+        if any(spelled.fullmatch(one) for one in seals.texts):
+            return SEAL + text
+    return seals.put(text)
 
 
 class _Node:

@@ -5,6 +5,7 @@ from smg.core.stream import Marker, RowSpec, StreamTable
 from smg.pipeline.choice import Choice
 from smg.pipeline.plan import Plan
 from smg.pipeline.scored import Rows, TextRows, TokenRows
+from smg.pipeline.spelled import Spelled
 
 
 def open_choices(
@@ -15,6 +16,8 @@ def open_choices(
     for index in range(first, first + request.n):
         chain = plan.reading.chain(request, index)
         token_id, sealed = plan.text.tokenizer.token_id, chain.seals.texts
+        markers = tuple(Marker(marker, token_id(marker), marker in sealed) for marker in chain.markers)
+        tokens = {marker.text: marker.token for marker in markers if marker.sealed and marker.token is not None}
         spec = RowSpec(
             choice=index,
             skip_special_tokens=request.skip_special_tokens,
@@ -22,7 +25,7 @@ def open_choices(
             eos_ids=plan.stops.eos,
             stop_strings=request.stop.strings,
             stop_visible=request.stop.visible,
-            markers=tuple(Marker(marker, token_id(marker), marker in sealed) for marker in chain.markers),
+            markers=markers,
             continues=plan.prepared.continues,
         )
         choices.append(
@@ -34,6 +37,7 @@ def open_choices(
                 plan.stops,
                 _rows(plan, request, spec),
                 None if chain.plain else plan.reading.counter(token_id),
+                Spelled(tokens, plan.reading.spelled) if tokens else None,
                 silent=request.limits.max_tokens == 0,
                 keep_text=keep_text,
             )

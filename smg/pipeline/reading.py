@@ -12,16 +12,19 @@ from smg.parsing.chain import Chain
 from smg.parsing.choose import Parsers
 from smg.parsing.reasoning.counting import Counter, TokenId, counter
 from smg.pipeline.services import Services
+from smg.pipeline.spelled import Seen, warn
 from smg.text.prepare import Prepared
 from smg.text.registry import TextModel
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """The formats of the model, what its parsers are told, and what its engines are."""
+    """The formats of the model, what its parsers are told, what its engines are, and who is told of markers that the
+    model spells without their tokens."""
 
     parsers: Parsers
     start: Start
     output: Output
+    spelled: Seen
 
     def chain(self, request: GenerationRequest, index: int) -> Chain:
         """The parsers of choice ``index``."""
@@ -59,10 +62,14 @@ def read(
         format_ = parsers.tools if kind == "tools" else parsers.reasoning
         services.metrics.parser_failures_total.inc(model.id, kind, format_.name)
 
+    def spelled(marker: str) -> None:
+        services.metrics.markers_spelled_total.inc(model.id, marker)
+        warn(model.id, marker)
+
     start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, offered(request), failed=failed)
     sealed = replace(start, seals=parsers.seals)
     if request.constraint is None and not request.tools:
-        return Reading(parsers, sealed, Output(require_reasoning=prepared.thinking is True))
+        return Reading(parsers, sealed, Output(require_reasoning=prepared.thinking is True), spelled)
     able = services.abilities.of(services.view.snapshot(), model)
     template = text.source.default or ""
 
@@ -71,4 +78,4 @@ def read(
 
     output = plan(request, parsers, start, able, has)
     # A grammar binds the text: where it asks for a marker, any tokens that spell it will do.
-    return Reading(parsers, sealed if output.constraint is None else start, output)
+    return Reading(parsers, sealed if output.constraint is None else start, output, spelled)

@@ -16,6 +16,7 @@ from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engine_server.mock import tokenizer as mock
 from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
 from smg.pipeline import services as pipeline
+from smg.pipeline.spelled import warn
 from tests.api.serving import serving, until
 from tests.parsing.runs import STANDARD
 from tests.parsing.writers import WRITERS
@@ -342,3 +343,26 @@ async def test_a_grammar_may_spell_the_markers_of_forced_calls(tmp_path):
     async with gateway(tmp_path, script, tool_call_parser="qwen") as client:
         _, content, calls, _ = await ask(client, tool_choice="required")
     assert (content, len(calls)) == ("", 2)
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+async def test_an_operator_learns_of_markers_that_are_spelled(tmp_path, caplog, transport):
+    """Calls of a fine-tune that spells its markers are text, which must not stay unnoticed."""
+    warn.cache_clear()
+    script = Script(tokens=spelled("@<think>@a@</think>@" + WRITERS["qwen"](CALLS)))
+    parsers = {"tool_call_parser": "qwen", "reasoning_parser": "qwen3"}
+    async with gateway(tmp_path, script, transport, **parsers) as client:
+        reasoning, content, calls, _ = await ask(client)
+    assert (reasoning, content, calls) == ("a", WRITERS["qwen"](CALLS), [])
+    # One line for each marker, however many answers there are; its token has not come, as those of reasoning have.
+    told = [record.args[:2] for record in caplog.records if record.name == "smg.pipeline.spelled"]
+    assert sorted(told) == [("mock", "</tool_call>"), ("mock", "<tool_call>")]
+
+
+async def test_quotations_beside_the_token_are_not_reported(tmp_path, caplog):
+    warn.cache_clear()
+    async with gateway(
+        tmp_path, Script(tokens=spelled(QUOTING)), tool_call_parser="qwen", reasoning_parser="qwen3"
+    ) as client:
+        await ask(client)
+    assert [record for record in caplog.records if record.name == "smg.pipeline.spelled"] == []

@@ -11,6 +11,7 @@ from smg.parsing.chain import Chain
 from smg.parsing.choose import choose
 from smg.parsing.markers import GAP, WORD, Seals, markers
 from tests.parsing.runs import STANDARD, Past, answer, message, whole_chain
+from tests.parsing.tool_rows import ROWS
 from tests.parsing.writers import WRITERS
 from tests.splits import splits
 
@@ -54,6 +55,11 @@ class TestSeals:
         assert [text[hit.start : hit.end] for hit in hits(legal, text)] == [f"{SEAL}<a>", f"<b> {SEAL}<c>", "<d>e>"]
         assert [hit.marker for hit in hits(legal, text)] == ["<a>", f"<b>{GAP}<c>", f"<d>{WORD}>"]
 
+    def test_a_wild_card_stands_for_the_tokens_that_it_can_spell(self):
+        legal = Seals(frozenset({"<a:x>", "<b>"})).markers(f"<a{WORD}>", f"<c{WORD}>")
+        text = f"<a:x> {SEAL}<a:x> <c:x>"
+        assert [text[hit.start : hit.end] for hit in hits(legal, text)] == [f"{SEAL}<a:x>", "<c:x>"]
+
     def test_without_texts_they_are_the_plain_markers(self):
         assert Seals().markers("<a>").heads == markers("<a>").heads == ("<a>",)
 
@@ -80,6 +86,20 @@ def test_no_call_opens_where_its_marker_is_spelled_in_pieces(family):
     seals, text = seals_of(family), WRITERS[family](CALLS)
     got = told(lambda: chain(family, seals), [text])
     assert (got.content, got.calls) == (text, ())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.content is not None or row.calls], ids=lambda row: f"{row.number}-{row.family}"
+)
+def test_the_tool_test_table_by_tokens(row):
+    """Where all markers are tokens the table holds as it does by text."""
+    tools = STANDARD if row.tools is None else row.tools
+    seals = seals_of(row.family)
+    expected = answer(whole_chain(row.family, Start(tools=tools)), row.chunks)
+    for chunks in splits([seals.put("".join(row.chunks))], count=20, pairs_below=0):
+        got = told(lambda: whole_chain(row.family, Start(tools=tools, seals=seals)), chunks)
+        assert got == expected
 
 
 class TestQuoting:
