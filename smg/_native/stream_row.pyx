@@ -10,6 +10,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from smg._native.json_scan cimport JsonState, json_follow
+from smg._native.python_scan cimport PythonState, python_follow
 from smg._native.sse cimport DIGITS, SEQUENCE, TEXT, escaped_size, hole_kind, write_decimal, write_escaped
 from smg._native.stop_scan cimport Dfa, find
 from smg._native.utf8 cimport utf8_flush, utf8_push, utf8_replacement
@@ -18,6 +19,10 @@ from smg._native.vocab_table cimport is_special, token_bytes
 
 # UTF-8 of ``core.stream.SEAL``.
 cdef const unsigned char *SEAL = b"\xef\xb7\x90"
+
+cdef enum:
+    # A parser gets to see what is kept for it at least this often (bytes), so that it can give up.
+    MAX_KEPT = 64 << 10
 
 
 cdef int _out_of_memory() except -1 with gil:
@@ -195,10 +200,13 @@ cdef int template_write(
     return 0
 
 
-cdef void row_wait(Row *row, const Dfa *marks, JsonState *json, bint quoted) noexcept nogil:
-    """From here on let a parser wait for what ``marks`` finds (NULL: nothing) or ``json`` does not take."""
-    row.marks, row.mark, row.json = marks, 0, json
-    row.seen, row.quoted = row.sent, quoted
+cdef void row_wait(
+    Row *row, const Dfa *marks, JsonState *json, PythonState *python, bint quoted, bint kept
+) noexcept nogil:
+    """From here on let a parser wait for what ``marks`` finds (NULL: nothing), what ``json`` does not take, or what ends
+    ``python``. With ``kept`` all text before that waits too."""
+    row.marks, row.mark, row.json, row.python = marks, 0, json, python
+    row.seen, row.followed, row.quoted, row.kept = row.sent, row.sent, quoted, kept
     row.parsed = True
     row.due = False
 
@@ -216,6 +224,12 @@ cdef Py_ssize_t _unparsed(Row *row) noexcept nogil:
     if row.json != NULL:
         free = row.sent + json_follow(row.json, row.text.data + row.sent, free - row.sent)
         row.due = row.due or row.json.stuck
+    if row.python != NULL:
+        row.followed += python_follow(row.python, row.text.data + row.followed, free - row.followed)
+        row.due = row.due or row.python.over or row.python.stuck
+    if row.kept:
+        row.due = row.due or row.ready - row.sent >= MAX_KEPT
+        return row.sent
     return free
 
 

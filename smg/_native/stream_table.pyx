@@ -16,6 +16,7 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport free
 
 from smg._native.json_scan cimport JsonScan
+from smg._native.python_scan cimport PythonScan
 from smg._native.stop_scan cimport StopAutomaton
 from smg._native.stream_row cimport (
     Bytes,
@@ -157,6 +158,7 @@ cdef class StreamTable:
         cdef Cell cell = self.cells[row]
         cdef StopAutomaton marks
         cdef JsonScan json
+        cdef PythonScan python
         cdef Template filled = Template(NULL, NULL, NULL, 0, False)
         try:
             template_fill(&filled, template.pieces, template.holes)
@@ -170,9 +172,16 @@ cdef class StreamTable:
         cell.row.parsed = False
         if wait is not None:
             marks = _automaton(wait.markers) if wait.markers else None
-            json = wait.json
-            cell.marks, cell.json = marks, json
-            row_wait(&cell.row, NULL if marks is None else &marks.dfa, NULL if json is None else &json.state, wait.quoted)
+            json, python = wait.json, wait.python
+            cell.marks, cell.json, cell.python = marks, json, python
+            row_wait(
+                &cell.row,
+                NULL if marks is None else &marks.dfa,
+                NULL if json is None else &json.state,
+                NULL if python is None else &python.state,
+                wait.quoted,
+                wait.kind == "held",
+            )
 
     def feed(self, int row, ids, logprobs=None):
         """Feed new ids; False when the row has stopped (now or before) and the engine should be told.

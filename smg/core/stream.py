@@ -19,6 +19,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from smg._native.json_scan import JsonScan
+from smg._native.python_scan import PythonScan
 from smg.core.batch import TokenLogprobs
 
 # In the text that a row gives its tap, this stands in front of a sealed marker (``Marker``). No text meant for
@@ -141,11 +142,16 @@ class Wait(msgspec.Struct, frozen=True):
     may begin. With ``json`` the text is also followed as JSON and goes on only as far as the scanner takes it; the
     scanner is the parser's own, so the parser knows where in the value the text is when it is asked again. ``quoted``:
     the text is what a JSON string says, and goes on as it stands between the string's quotes.
+
+    ``held`` is text that the parser can do nothing with before it has come to an end: one of ``markers``, or the end of
+    the expression that ``python`` follows. The row keeps it till then and gives it to the parser in one piece, from
+    where the wait began; at times also earlier, so that the parser can give up.
     """
 
-    kind: TextKind
+    kind: TextKind | Literal["held"]
     markers: tuple[str, ...] = ()
     json: JsonScan | None = None
+    python: PythonScan | None = None
     quoted: bool = False
     call: int = 0
 

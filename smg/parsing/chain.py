@@ -101,7 +101,8 @@ class Chain:
             if inner is None:
                 return None
             wait = msgspec.structs.replace(inner, markers=wait.markers + inner.markers)
-            self._held["tools"].settle()
+            if wait.kind != "held":
+                self._held["tools"].settle()
         if wait.kind == "arguments" and self._input is not None:
             # The input of a custom tool is not what its arguments' text is.
             return None

@@ -12,6 +12,9 @@ from smg.pipeline.scored import Rows
 from smg.pipeline.spelled import Spelled
 from smg.pipeline.stops import Stops
 
+# Nothing is written of text that a parser waits for the end of.
+NOTHING = ByteTemplate((b"",), ())
+
 
 class Parsing(Protocol):
     """The part of ``parsing.chain.Chain`` a choice uses."""
@@ -135,10 +138,12 @@ class Choice:
         if self._way is None or self._direct or self.over or self._row is None or self._events:
             return self._direct
         wait = self._chain.wait()
-        template = None if wait is None else self._way[1].template(self.index, wait.kind, wait.call)
+        if wait is None:
+            return False
+        sink, templates = self._way
+        template = NOTHING if wait.kind == "held" else templates.template(self.index, wait.kind, wait.call)
         if template is not None:
             self._direct = True
-            sink, templates = self._way
             self._table.direct(self._row, sink, template, templates.counter, wait)
         return self._direct
 

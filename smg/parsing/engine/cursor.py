@@ -126,10 +126,10 @@ class Cursor:
                     return hit
             yield from self.more()
 
-    def until(self, markers: Markers, sink: Sink, passes: Passes | None = None) -> Wait[Hit]:
+    def until(self, markers: Markers, sink: Sink, passes: Passes | None = None, *, held: bool = False) -> Wait[Hit]:
         """Consume up to a marker and the marker too; what comes before it goes to ``sink`` as it arrives.
 
-        ``passes`` is for sinks that put text into a string of the arguments.
+        ``passes`` is for sinks that put text into a string of the arguments, ``held`` for those that only collect it.
 
         Raises:
             Malformed: the output ended without one.
@@ -145,7 +145,7 @@ class Cursor:
                 return hit
             seen = None if passes is None else passes()
             wait = None if seen is None else stream.Wait("arguments", markers.heads + seen, quoted=True)
-            yield from self.more(wait)
+            yield from self.more(stream.Wait("held", markers.heads) if held else wait)
 
     def unread(self, hit: Hit) -> None:
         """Stand before ``hit`` again, which was consumed last."""

@@ -52,6 +52,8 @@ class Machine:
         cursor, calls = self._cursor, self._calls
         if self._run is None:
             return stream.Wait("text")
+        if cursor.wait is not None and cursor.wait.kind == "held":
+            return cursor.wait if cursor.at == len(cursor.text) else None
         if not cursor.idle:
             return None
         if self._between:

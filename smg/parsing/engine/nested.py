@@ -105,7 +105,7 @@ class Nested(msgspec.Struct, frozen=True):
                 raise Malformed
             element.texts.append(text)
 
-        while (hit := (yield from cursor.until(legal, take))).marker != closer:
+        while (hit := (yield from cursor.until(legal, take, held=True))).marker != closer:
             if hit.marker in self.end:
                 cursor.unread(hit)
                 raise Malformed

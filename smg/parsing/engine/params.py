@@ -188,12 +188,12 @@ class Params(msgspec.Struct, frozen=True):
         legal = cursor.markers(*ends, *self.drop)
 
         def passes() -> tuple[str, ...] | None:
-            if not quoted or (blank is not None and blank.holds) or (out is not None and out.holds):
+            if (blank is not None and blank.holds) or (out is not None and out.holds):
                 return None
             return () if out is None else ("&",)
 
         try:
-            while (hit := (yield from cursor.until(legal, into, passes))).marker in self.drop:
+            while (hit := (yield from cursor.until(legal, into, passes, held=not quoted))).marker in self.drop:
                 pass
         finally:
             if out is not None:
