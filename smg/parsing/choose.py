@@ -1,8 +1,10 @@
 """Which formats a model uses: as the settings say, as its template and vocabulary show, or by its name (spec parsers
 2)."""
 
+import logging
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -11,10 +13,13 @@ from smg.config.settings import ModelSettings, Settings
 from smg.core.request import GenerationRequest, Tool
 from smg.parsing.base import ParserFactory, Start
 from smg.parsing.chain import Chain
+from smg.parsing.declared.formats import Declared, declared
 from smg.parsing.detect import TokenId, detect, thinks, tokens_of
-from smg.parsing.format import Format
+from smg.parsing.format import DECLARED, Format
 from smg.parsing.markers import UNSEALED, Seals
 from smg.parsing.table import REASONING, TOOLS
+
+logger = logging.getLogger(__name__)
 
 
 class Parsers(msgspec.Struct, frozen=True):
@@ -69,17 +74,36 @@ def choose(
     template: str | None = None,
     token_id: TokenId = lambda text: None,
     added: Collection[str] = (),
+    response_template: Any = None,
 ) -> Parsers:
     """Choose the formats of ``model``, whose chat template is ``template`` and whose vocabulary answers ``token_id``
-    and has the ``added`` tokens.
+    and has the ``added`` tokens; ``response_template`` is what its tokenizer's configuration has of that name.
 
     Raises:
         SettingsError: the settings name a parser that does not exist.
     """
-    parsers = _choose(settings, model, template or "", tokens_of(token_id))
-    if settings.marker_match == "text" or not added:
+    tokens = tokens_of(token_id)
+    parsers = _choose(settings, model, template or "", tokens)
+    own = declared(response_template, model)
+    nothing_known = not any((*named(settings), *detect(template or "", tokens)))
+    parsers = _with_declared(parsers, own, model, unasked=nothing_known)
+    uses_own = own is not None and (own.reasoning is parsers.reasoning or own.tools is parsers.tools)
+    if settings.marker_match == "text" or not added or (own is not None and uses_own and not own.sealable):
         return parsers
     return msgspec.structs.replace(parsers, seals=Seals(parsers.markers().intersection(added)))
+
+
+def _with_declared(parsers: Parsers, own: Declared | None, model: str, *, unasked: bool) -> Parsers:
+    """``parsers`` with what the checkpoint declares, where the settings want that (``unasked``: everywhere)."""
+    wanted = [format_.name == DECLARED for format_ in (parsers.reasoning, parsers.tools)]
+    if own is None:
+        if any(wanted):
+            logger.warning("%s has no response template that can be used: its output is not parsed by one", model)
+        return parsers
+    reasoning = own.reasoning if unasked or wanted[0] else parsers.reasoning
+    return msgspec.structs.replace(
+        parsers, reasoning=reasoning, tools=own.tools if unasked or wanted[1] else parsers.tools
+    )
 
 
 @lru_cache(maxsize=256)

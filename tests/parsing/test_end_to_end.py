@@ -18,6 +18,7 @@ from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRe
 from smg.pipeline import services as pipeline
 from smg.pipeline.spelled import warn
 from tests.api.serving import serving, until
+from tests.parsing import declared_templates
 from tests.parsing.runs import STANDARD
 from tests.parsing.writers import WRITERS
 
@@ -27,9 +28,13 @@ TOOLS = [{"type": "function", "function": {"name": tool.name, "parameters": tool
 
 
 @asynccontextmanager
-async def gateway(tmp_path, script, transport="grpcio", **parsers):
-    """A client of a gateway with one mock engine that says ``script``."""
+async def gateway(tmp_path, script, transport="grpcio", declared=None, **parsers):
+    """A client of a gateway with one mock engine that says ``script``, and whose tokenizer has ``declared`` as its
+    response template."""
     zipfile.ZipFile(io.BytesIO(mock.archive(4096))).extractall(tmp_path)
+    if declared is not None:
+        path = tmp_path / "tokenizer_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"response_template": declared}))
     async with MockEngine() as engine:
         engine.script = script
         region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
@@ -366,3 +371,14 @@ async def test_quotations_beside_the_token_are_not_reported(tmp_path, caplog):
     ) as client:
         await ask(client)
     assert [record for record in caplog.records if record.name == "smg.pipeline.spelled"] == []
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+@pytest.mark.parametrize("per_chunk", [1, 7, 1000])
+async def test_a_response_template_of_the_checkpoint_is_used(tmp_path, per_chunk, transport):
+    """The formats of a model that no table knows."""
+    text = "<think>\nI call.\n</think>\n\nWell.\n" + WRITERS["qwen"](CALLS)
+    async with gateway(tmp_path, Script.text(text, per_chunk=per_chunk), transport, declared_templates.JSON) as client:
+        reasoning, content, calls, reason = await ask(client)
+    assert (reasoning, content, reason) == ("I call.", "Well.", "tool_calls")
+    assert [(name, json.loads(arguments)) for name, arguments in calls] == CALLS

@@ -11,7 +11,7 @@ from smg.parsing.base import Start
 from smg.parsing.format import Format
 from smg.parsing.harmony import CHANNEL, ENDS, MESSAGE, START, Harmony, Together
 from smg.parsing.reasoning import inkling
-from smg.parsing.reasoning.delimiters import DelimiterFactory, Delimiters
+from smg.parsing.reasoning.delimiters import Delimiters, rules_of
 
 # The id of a token by its text, None for a text that is no token.
 TokenId: TypeAlias = Callable[[str], int | None]
@@ -72,8 +72,9 @@ class InAnalysis:
 def counter(reasoning: Format, start: Start, token_id: TokenId) -> Counter | None:
     """What counts for ``reasoning`` behind the prompt of ``start``; None where ids do not tell."""
     factory = reasoning.factory
-    if isinstance(factory, DelimiterFactory):
-        return _between(factory.rules, start, token_id)
+    rules = rules_of(factory)
+    if rules is not None:
+        return _between(rules, start, token_id)
     if factory is inkling.Inkling:
         rest = (inkling.HEADER, inkling.TEXT, inkling.TOOL, *inkling.HIDDEN, *inkling.ENDS)
         openers, closers = _ids((inkling.THINKING,), token_id), _ids(rest, token_id)

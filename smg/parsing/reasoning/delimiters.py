@@ -67,6 +67,12 @@ class DelimiterFactory(msgspec.Struct, frozen=True):
         return DelimiterParser(self.rules, start)
 
 
+def rules_of(factory: ParserFactory | None) -> Delimiters | None:
+    """The delimiters that parsers of ``factory`` look for, also where another machine reads them; None: it has none."""
+    rules = getattr(factory, "rules", None)
+    return rules if isinstance(rules, Delimiters) else None
+
+
 def factory(delimiters: Delimiters) -> ParserFactory:
     """The parser of ``delimiters``."""
     return DelimiterFactory(delimiters)
