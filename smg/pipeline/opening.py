@@ -1,7 +1,8 @@
 """Opens the choices of a generation: a row of the table and the parsers for each."""
 
 from smg.core.request import GenerationRequest
-from smg.core.stream import Marker, RowSpec, StreamTable
+from smg.core.stream import SEAL, Decoder, Marker, RowSpec, StreamTable
+from smg.parsing.reasoning.counting import TokenText
 from smg.pipeline.choice import Choice
 from smg.pipeline.plan import Plan
 from smg.pipeline.scored import Rows, TextRows, TokenRows
@@ -36,13 +37,29 @@ def open_choices(
                 chain,
                 plan.stops,
                 _rows(plan, request, spec),
-                None if chain.plain else plan.reading.counter(token_id),
+                None if chain.plain else plan.reading.counter(token_id, _texts(plan.decoder, spec)),
                 Spelled(tokens, plan.reading.spelled) if tokens else None,
                 silent=request.limits.max_tokens == 0,
                 keep_text=keep_text,
             )
         )
     return choices
+
+
+def _texts(decoder: Decoder, spec: RowSpec) -> TokenText:
+    """What each token adds to the text of a row of ``spec``."""
+    shown = frozenset(marker.token for marker in spec.markers)
+    sealed = frozenset(marker.token for marker in spec.markers if marker.sealed)
+
+    def text_of(token: int) -> bytes:
+        if token in spec.end_ids and not spec.stop_visible:
+            return b""
+        if spec.skip_special_tokens and token not in shown and decoder.is_special(token):
+            return b""
+        text = decoder.token_bytes(token)
+        return SEAL.encode() + text if token in sealed else text
+
+    return text_of
 
 
 def _rows(plan: Plan, request: GenerationRequest, spec: RowSpec) -> Rows | None:

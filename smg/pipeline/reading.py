@@ -10,7 +10,7 @@ from smg.parsing.base import Start
 from smg.parsing.call_ids import recalled
 from smg.parsing.chain import Chain
 from smg.parsing.choose import Parsers
-from smg.parsing.reasoning.counting import Counter, TokenId, counter
+from smg.parsing.reasoning.counting import Counter, TokenId, TokenText, counter
 from smg.pipeline.services import Services
 from smg.pipeline.spelled import Seen, warn
 from smg.text.prepare import Prepared
@@ -30,9 +30,9 @@ class Reading(msgspec.Struct, frozen=True):
         """The parsers of choice ``index``."""
         return self.parsers.chain(request, index, self.start, with_ids=request.return_ids, forced=self.output.tools)
 
-    def counter(self, token_id: TokenId) -> Counter | None:
+    def counter(self, token_id: TokenId, text_of: TokenText) -> Counter | None:
         """What counts one choice's ids of reasoning; None where they can't be told."""
-        return counter(self.parsers.reasoning, self.start, token_id)
+        return counter(self.parsers.reasoning, self.start, token_id, text_of)
 
 
 def own_ids(parsers: Parsers, request: GenerationRequest) -> GenerationRequest:

@@ -382,3 +382,18 @@ async def test_a_response_template_of_the_checkpoint_is_used(tmp_path, per_chunk
         reasoning, content, calls, reason = await ask(client)
     assert (reasoning, content, reason) == ("I call.", "Well.", "tool_calls")
     assert [(name, json.loads(arguments)) for name, arguments in calls] == CALLS
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_reasoning_is_counted_where_its_markers_are_several_tokens(tmp_path, transport, stream):
+    thought, answer = "I add 2 and 2.", " It is 4."
+    script = Script(tokens=[*f"Here is my thought process:{thought}Here is my response:{answer}".encode()], per_chunk=3)
+    async with gateway(tmp_path, script, transport, reasoning_parser="granite") as client:
+        fields = {"model": "mock", "messages": HI}
+        if stream:
+            chunks = await client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **fields)
+            usage = [chunk async for chunk in chunks][-1].usage
+        else:
+            usage = (await client.chat.completions.create(**fields)).usage
+    assert usage.completion_tokens_details.reasoning_tokens == len(thought)
