@@ -6,6 +6,7 @@ nobody awaits ``read``.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 
@@ -61,6 +62,10 @@ class Relay:
     def usage(self) -> Usage:
         """The counts that the engine has told so far."""
         return Usage() if self._tap is None else self._tap.usage
+
+    def ignored(self, features: Iterable[str]) -> None:
+        """Tell the client, as ``Facts.ignored``. Before ``start``."""
+        self._facts.ignored(features)
 
     async def start(self) -> RawResponse:
         """Admit, select, forward, and wait for head and first bytes; the body of what is returned is ``read`` here.

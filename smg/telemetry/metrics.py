@@ -133,6 +133,11 @@ class Metrics:
         self.parser_failures_total = counter(
             "parser_failures_total", "Outputs whose rest was passed on unparsed.", "model", "kind", "parser"
         )
+        self.markers_spelled_total = counter(
+            "markers_spelled_total",
+            "Answers with the text of a marker that counts only as a token, and without that token.",
+            *("model", "marker"),
+        )
         self.structured_output_invalid_total = counter(
             "structured_output_invalid_total",
             "Answers that do not match what they were bound to: cut off (length, stop), or in spite of the engine or "
