@@ -50,7 +50,7 @@ cdef class Placement:
     cdef bint _avoiding, _counted
     cdef int64_t _seen, _parts
     cdef Loads _loads
-    # What ``_lanes_of`` has found for the last list of ready workers: for which index, as it was when, and for which blocks.
+    # What ``_lanes_of`` has found for the last list of ready workers: for which index, when, and for which blocks.
     cdef PrefixIndex _index
     cdef int64_t _index_seen, _index_block, _other
     cdef cell _asked[PLANES * GROUPS]

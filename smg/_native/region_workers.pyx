@@ -128,7 +128,9 @@ cdef class RegionWorkers(RegionMemory):
     def inflight_add(self, word process, word slot, word requests, word tokens):
         cdef word *row = self._process(process)
         self._slot(slot)
-        if abs(requests) > LOAD_MOST_REQUESTS or abs(tokens) > LOAD_MOST_TOKENS:
+        if not (
+            -LOAD_MOST_REQUESTS <= requests <= LOAD_MOST_REQUESTS and -LOAD_MOST_TOKENS <= tokens <= LOAD_MOST_TOKENS
+        ):
             raise ValueError(f"{requests} requests with {tokens} tokens are more than can be counted at once")
         w_store(row + P_ROUTES, 1)
         w_add(self._matrix + process * self._matrix_row + slot, load_made(requests, tokens))
@@ -185,25 +187,29 @@ cdef class RegionWorkers(RegionMemory):
         cdef word sums[_BATCH]
         cdef Stretch part
         cdef Loads all
-        cdef int64_t number, row, at, some, routing = self._routing(rows)
+        cdef int64_t number, row, at, some, done = 0, filled = 0, routing = self._routing(rows)
         all.requests = all.tokens = 0
         all.least = _MOST
         all.most = 0
         for number in range(count):
             part = stretches[number]
             while part.count > 0:
-                some = min(part.count, <int>_BATCH)
+                some = min(<int64_t>part.count, _BATCH - filled)
                 if some < _FEW:
-                    for at in range(some):
+                    for at in range(filled, filled + some):
                         sums[at] = 0
                         for row in range(routing):
-                            sums[at] += w_load(rows[row] + part.slot + at)
+                            sums[at] += w_load(rows[row] + part.slot + at - filled)
                 else:
-                    load_sums(sums, rows, routing, part.slot, some)
-                _take_apart(sums, some, requests + part.at, tokens + part.at, &all)
-                part.at += _BATCH
-                part.slot += _BATCH
-                part.count -= _BATCH
+                    load_sums(sums + filled, rows, routing, part.slot, some)
+                part.slot += <int>some
+                part.count -= <int>some
+                filled += some
+                if filled == _BATCH:
+                    _take_apart(sums, filled, requests + done, tokens + done, &all)
+                    done += filled
+                    filled = 0
+        _take_apart(sums, filled, requests + done, tokens + done, &all)
         return all
 
     cdef int64_t _routing(self, const word **rows) noexcept nogil:
