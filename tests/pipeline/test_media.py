@@ -159,3 +159,13 @@ async def test_a_prepared_request_lets_go_of_its_media(monkeypatch):
         (MediaPart("image"), "[0]"),
     ]
     assert request.messages[1].content[0] == TextPart("a")
+
+
+async def test_an_engine_s_own_limit_on_items_holds():
+    strict, vision = worker(mm_item_limits="image=2"), Blind()
+    media = Media(load([], {}))
+    media._vision = vision
+    fleet = FleetSnapshot(workers=[strict, worker("other")], models=[RECORD])
+    with pytest.raises(GatewayError, match="at most 2 images") as caught:
+        await media.prepare(fleet, RECORD, TEXT, asking(IMAGE, IMAGE, IMAGE))
+    assert (caught.value.code, caught.value.param) == ("invalid_multimodal_request", "messages[1].content[2]")
