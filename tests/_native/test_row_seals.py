@@ -3,7 +3,7 @@
 from itertools import chain, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from smg._native.stream_table import StreamTable
@@ -79,6 +79,8 @@ def test_no_cut_changes_where_seals_are(stream, cuts):
 @given(streams())
 def test_seals_change_nothing_else(stream):
     vocabulary, spec, feeds = stream
+    # A seal that tokens spell becomes U+FFFD in the one row only, and there it may be what a stop string waits for.
+    assume(not any("\ufffd" in stop for stop in spec.stop_strings))
     bare = RowSpec(
         skip_special_tokens=spec.skip_special_tokens,
         stop_strings=spec.stop_strings,
