@@ -79,7 +79,7 @@ def test_no_cut_changes_where_seals_are(stream, cuts):
 @given(streams())
 def test_seals_change_nothing_else(stream):
     vocabulary, spec, feeds = stream
-    # Such a stop string ends at a spelled seal, too, which clients see as this character.
+    # A seal that tokens spell becomes U+FFFD in the one row only, and there it may be what a stop string waits for.
     assume(not any("\ufffd" in stop for stop in spec.stop_strings))
     bare = RowSpec(
         skip_special_tokens=spec.skip_special_tokens,

@@ -141,6 +141,9 @@ class TestReading:
         template["fields"]["thinking"] |= {"repeats": True, "join": "\n"}
         text = "<|channel|>analysis<|message|>a<|end|>" * 2
         assert read(template, text).reasoning == "a\na" == theirs(template, "", text)[0]
+        template["fields"]["thinking"]["content_args"] = {"strip": False}
+        text = "<|channel|>analysis<|message|> ab <|end|>" * 2
+        assert read(template, text).reasoning == " ab \n ab " == theirs(template, "", text)[0]
 
     def test_without_tools_calls_stay_text_and_so_does_reasoning_that_is_not_wanted_apart(self):
         text = '<think>a</think>b<tool_call>{"name": "ping"}</tool_call>'

@@ -28,13 +28,11 @@ TOOLS = [{"type": "function", "function": {"name": tool.name, "parameters": tool
 
 
 @asynccontextmanager
-async def gateway(tmp_path, script, transport="grpcio", declared=None, **parsers):
-    """A client of a gateway with one mock engine that says ``script``, and whose tokenizer has ``declared`` as its
-    response template."""
+async def gateway(tmp_path, script, transport="grpcio", config=None, **parsers):
+    """A client of a gateway with one mock engine that says ``script``; ``config`` is for its tokenizer_config.json."""
     zipfile.ZipFile(io.BytesIO(mock.archive(4096))).extractall(tmp_path)
-    if declared is not None:
-        path = tmp_path / "tokenizer_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"response_template": declared}))
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | (config or {})))
     async with MockEngine() as engine:
         engine.script = script
         region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
@@ -378,7 +376,8 @@ async def test_quotations_beside_the_token_are_not_reported(tmp_path, caplog):
 async def test_a_response_template_of_the_checkpoint_is_used(tmp_path, per_chunk, transport):
     """The formats of a model that no table knows."""
     text = "<think>\nI call.\n</think>\n\nWell.\n" + WRITERS["qwen"](CALLS)
-    async with gateway(tmp_path, Script.text(text, per_chunk=per_chunk), transport, declared_templates.JSON) as client:
+    config = {"response_template": declared_templates.JSON}
+    async with gateway(tmp_path, Script.text(text, per_chunk=per_chunk), transport, config) as client:
         reasoning, content, calls, reason = await ask(client)
     assert (reasoning, content, reason) == ("I call.", "Well.", "tool_calls")
     assert [(name, json.loads(arguments)) for name, arguments in calls] == CALLS
@@ -397,3 +396,52 @@ async def test_reasoning_is_counted_where_its_markers_are_several_tokens(tmp_pat
         else:
             usage = (await client.chat.completions.create(**fields)).usage
     assert usage.completion_tokens_details.reasoning_tokens == len(thought)
+
+
+# As templates with a toggle close the block in the prompt when thinking is off.
+TOGGLED = mock.CHAT_TEMPLATE + (
+    "{%- if add_generation_prompt and enable_thinking is defined and not enable_thinking %}"
+    "{{ '<think>\\n\\n</think>\\n\\n' }}{% endif -%}"
+)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}, {"reasoning_effort": "none"}],
+    ids=["by the template's word", "by effort"],
+)
+async def test_RP_03_thinking_switched_off_in_the_request(tmp_path, fields):
+    script = Script.text(WRITERS["qwen"](CALLS), per_chunk=2)
+    parsers = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3_thinking"}
+    async with gateway(tmp_path, script, config={"chat_template": TOGGLED}, **parsers) as client:
+        reasoning, content, calls, reason = await ask(client, **fields)
+    assert (reasoning, content, len(calls), reason) == ("", "", 2, "tool_calls")
+
+
+async def test_a_template_that_always_opens_reasoning(tmp_path):
+    """Without a toggle the end of the prompt tells it: the model's name says nothing of the kind."""
+    opened = mock.CHAT_TEMPLATE + "{%- if add_generation_prompt %}{{ '<think>\\n' }}{% endif -%}"
+    script = Script.text("hm</think>Hi", per_chunk=2)
+    async with gateway(tmp_path, script, config={"chat_template": opened}, reasoning_parser="qwen3") as client:
+        assert await ask(client) == ("hm", "Hi", [], "stop")
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+async def test_each_choice_has_parsers_of_its_own(tmp_path, transport):
+    """Their texts come by turns, a few bytes at a time, and never mix."""
+    texts = [f"<think>{name}</think>" + WRITERS["qwen"]([("run", {"cmd": name * 9})]) for name in ("a", "b", "c")]
+    script = Script(choices=[mock.encode_text(text, "byte") for text in texts], per_chunk=1)
+    async with gateway(tmp_path, script, transport, tool_call_parser="qwen", reasoning_parser="qwen3") as client:
+        fields = {"model": "mock", "messages": HI, "tools": TOOLS, "n": 3}
+        whole = (await client.chat.completions.create(**fields)).choices
+        streamed = {index: ["", ""] for index in range(3)}
+        async for chunk in await client.chat.completions.create(stream=True, **fields):
+            for choice in chunk.choices:
+                streamed[choice.index][0] += getattr(choice.delta, "reasoning_content", None) or ""
+                for delta in choice.delta.tool_calls or []:
+                    streamed[choice.index][1] += delta.function.arguments or ""
+    for index, name in enumerate("abc"):
+        message = whole[index].message
+        [call] = message.tool_calls
+        assert (message.reasoning_content, json.loads(call.function.arguments)) == (name, {"cmd": name * 9})
+        assert streamed[index] == [name, call.function.arguments]

@@ -4,13 +4,14 @@ token, and the same characters in pieces are what the model says."""
 import pytest
 
 from smg.config.settings import ModelSettings
+from smg.core.events import ReasoningDelta, TextDelta
 from smg.core.request import GenerationRequest
 from smg.core.stream import SEAL
 from smg.parsing.base import Start
 from smg.parsing.chain import Chain
 from smg.parsing.choose import choose
 from smg.parsing.markers import GAP, WORD, Seals, markers
-from tests.parsing.runs import STANDARD, Past, answer, message, whole_chain
+from tests.parsing.runs import STANDARD, Past, answer, feed, message, whole_chain
 from tests.parsing.tool_rows import ROWS
 from tests.parsing.writers import WRITERS
 from tests.splits import splits
@@ -148,6 +149,29 @@ class TestPromptAndHistory:
     def test_nor_has_a_message_that_is_continued(self):
         got = told(lambda: chain("qwen", QWEN, "qwen3", history="<think>a"), [QWEN.put("b</think>c")])
         assert (got.reasoning, got.content) == ("b", "c")
+
+
+class TestCallsInsideReasoning:
+    """Case RP-04: the token ends reasoning as such, its text only in front of a call."""
+
+    TOKEN = QWEN.put("<tool_call>")
+
+    def test_RP_04_a_token_ends_reasoning_whatever_follows(self):
+        for chunks in splits([f"hm {self.TOKEN}no call"], pairs_below=0):
+            got = told(lambda: chain("qwen", QWEN, "qwen3", prompt_tail="<think>"), chunks)
+            assert (got.reasoning, got.content) == ("hm ", "<tool_call>no call")
+
+    def test_RP_04_and_what_follows_does_not_wait_for_the_head_of_a_call(self):
+        parser = chain("qwen", QWEN, "qwen3", prompt_tail="<think>")
+        assert feed(parser, [f"hm {self.TOKEN}<function"]) == [
+            ReasoningDelta(0, "hm "),
+            TextDelta(0, "<tool_call><function"),
+        ]
+
+    def test_RP_04_the_words_do_not(self):
+        text = f"hm, {CALL} or so"
+        got = told(lambda: chain("qwen", QWEN, "qwen3", prompt_tail="<think>"), [text])
+        assert (got.reasoning, got.content, got.calls) == (text, "", ())
 
 
 class TestNativeFamilies:

@@ -51,7 +51,7 @@ class DeclaredText:
         self._out: list[Piece] = []
         self._field: Field | None = None
         self._fresh = False  # white space that comes now is not shown
-        self._join = ""  # what stands in front of the text that comes next
+        self._shown = False  # some text of the present field has come
         self._came: set[str] = set()
         self._fields = {
             field.open: field
@@ -73,7 +73,8 @@ class DeclaredText:
         return out
 
     def wait(self) -> stream.Wait | None:
-        return self._cursor.wait if self._cursor.idle and not self._fresh else None
+        first = self._field is not None and bool(self._field.join) and not self._shown
+        return self._cursor.wait if self._cursor.idle and not self._fresh and not first else None
 
     def finish(self, cut: bool = False) -> list[Piece]:
         self._cursor.final = True
@@ -117,7 +118,7 @@ class DeclaredText:
     def _begin(self, field: Field | None, *, strip: bool) -> None:
         self._field = field
         self._fresh = strip
-        self._join = field.join if field is not None and field.name in self._came else ""
+        self._shown = False
 
     def _show(self, text: str) -> None:
         if self._fresh:
@@ -125,7 +126,8 @@ class DeclaredText:
             if not text:
                 return
             self._fresh = False
-        text, self._join = self._join + text, ""
-        if self._field is not None:
+        if self._field is not None and not self._shown:
+            text = (self._field.join if self._field.name in self._came else "") + text
             self._came.add(self._field.name)
+        self._shown = True
         self._out.append(Reasoning(text) if self._thinks else Content(text))

@@ -12,7 +12,7 @@ import msgspec
 
 from smg.core.stream import SEAL, Wait
 from smg.parsing.base import Content, ParserFactory, Piece, Reasoning, Start
-from smg.parsing.markers import Markers
+from smg.parsing.markers import Hit, Markers
 
 # Does a call begin after a tool marker, which ends at the given place of the text? None: more text is needed to tell.
 Head: TypeAlias = Callable[[str, int], bool | None]
@@ -100,6 +100,8 @@ class DelimiterParser:
             *delimiters.drop,
             *delimiters.tokens,
         )
+        # A marker that came as its token is one, whatever follows.
+        self._as_tokens = frozenset(tool for tool in tools if start.seals.put(tool).startswith(SEAL))
         legal = start.seals.markers
         self._legal_first = legal(*delimiters.openers, *(() if self._inside else closers))
         self._legal_inside = legal(*delimiters.openers, *closers, *tools)
@@ -153,7 +155,7 @@ class DelimiterParser:
         if hit is None or hit.marker is None:
             return False
         if self._inside and hit.marker in self._rules.tools:
-            return self._tool_marker(pieces, hit.end, final)
+            return self._tool_marker(pieces, hit, final)
         self._at = hit.end
         if hit.marker in self._rules.openers:
             self._inside = self._was_inside = True
@@ -166,15 +168,16 @@ class DelimiterParser:
             return self._legal_inside
         return self._legal_after if self._was_inside else self._legal_outside
 
-    def _tool_marker(self, pieces: list[Piece], end: int, final: bool) -> bool:
+    def _tool_marker(self, pieces: list[Piece], hit: Hit, final: bool) -> bool:
         """The marker of a call inside reasoning: the call itself stays in the text, for the tool parser."""
-        begins = self._rules.head is None or self._rules.head(self._buffer, end)
+        head = None if hit.marker in self._as_tokens else self._rules.head
+        begins = head is None or head(self._buffer, hit.end)
         if begins is None and not final:
             return False
         if begins:
             self._inside = False
         else:
-            self._emit(pieces, end)
+            self._emit(pieces, hit.end)
         return True
 
     def _emit(self, pieces: list[Piece], end: int) -> None:
