@@ -26,7 +26,7 @@ from smg.fleet.monitor import WorkerMonitor
 from smg.fleet.policies import policies_over
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
-from smg.fleet.sources import ApiSource, WorkerSource, WorkerSpec
+from smg.fleet.sources import ApiSource, Explaining, WorkerSource, WorkerSpec
 from smg.fleet.tokenizers import Tokenizers
 from smg.routing.policies import parameters
 from smg.telemetry.metrics import Metrics
@@ -52,7 +52,8 @@ class FleetControl:
     def __init__(self, settings: Settings, region: table.Region, sources: Sequence[WorkerSource]) -> None:
         self._settings = settings
         self._region = region
-        self._breakers = CircuitBreakers(region, settings.routing, Metrics(region, PROCESS))
+        self._metrics = Metrics(region, PROCESS)
+        self._breakers = CircuitBreakers(region, settings.routing, self._metrics)
         self.registry = Registry(region, self._breakers, settings.fleet.dp_aware)
         self._describer = Describer(self.registry, region, self._breakers)
         # One that was leaving when an earlier control process died goes on leaving.
@@ -82,9 +83,10 @@ class FleetControl:
         self._spawn(self._sweep_index())
         self._spawn(self._fade())
         if self._settings.routing.kv_events and self._region.index is not None:
-            metrics = Metrics(self._region, PROCESS)
             workers, driver = lambda: self.registry.workers, self._driver_of
-            kv = KvSubscriptions(self._region.index, metrics, workers, driver, self._routed_by_cache, self._take_load)
+            kv = KvSubscriptions(
+                self._region.index, self._metrics, workers, driver, self._routed_by_cache, self._take_load
+            )
             self._spawn(kv.run())
         for number, source in enumerate(self._sources):
             self._spawn(self._follow(number, source))
@@ -119,26 +121,47 @@ class FleetControl:
         """What source ``number`` wants now."""
         self._wanted[number] = specs
         self._reconcile()
+        for name in {source.name for source in self._sources}:
+            lists = (self._wanted.get(each, ()) for each, source in enumerate(self._sources) if source.name == name)
+            self._metrics.discovery_workers_discovered.set(name, v=sum(map(len, lists)))
 
     def _reconcile(self) -> None:
-        """Add what is wanted and missing; drain what nobody wants, once every source has spoken."""
+        """Add what is wanted and missing; drain what nobody wants, once the source that wanted it has spoken."""
         asked: dict[str, tuple[WorkerSpec, str]] = {}
         for number in sorted(self._wanted):
             for spec in self._wanted[number]:
                 asked.setdefault(spec.url, (spec, self._sources[number].name))
+        silent = {source.name for number, source in enumerate(self._sources) if number not in self._wanted}
+        for worker in self.registry.workers:
+            if worker.origin in silent and worker.spec is not None and worker.status != "draining":
+                # An earlier control process knew it, and nobody has said yet that it has gone.
+                asked.setdefault(worker.url, (worker.spec, worker.origin))
         refused = self.registry.refused
         wanted = {url: source for url, source in asked.items() if url not in refused}
         for spec, origin in wanted.values():
-            try:
-                self._watch(spec, origin)
-            except (GatewayError, ValueError) as error:
-                log.error("worker cannot be added", extra={"worker": spec.url, "error": str(error)})
-        if len(self._wanted) == len(self._sources):
+            self._join(spec, origin)
+        if not silent:
             # Who is asked for no more need not be refused either.
             refused.intersection_update(asked)
-            for worker in self.registry.workers:
-                if worker.url not in wanted and worker.id not in self._draining:
-                    self._begin_drain(worker)
+        for worker in self.registry.workers:
+            if worker.url not in wanted and worker.id not in self._draining:
+                self._begin_drain(worker, self._departure(worker))
+
+    def _join(self, spec: WorkerSpec, origin: str) -> None:
+        known = self.registry.by_url(spec.url) is not None
+        result = "added"
+        try:
+            self._watch(spec, origin)
+        except (GatewayError, ValueError) as error:
+            log.error("worker cannot be added", extra={"worker": spec.url, "error": str(error)})
+            result = "failed"
+        if not known:
+            self._metrics.discovery_registrations_total.inc(origin, result)
+
+    def _departure(self, worker: WorkerRecord) -> str:
+        """Why nobody wants the worker any more."""
+        source = next((source for source in self._sources if source.name == worker.origin), None)
+        return source.departure(worker.url) if isinstance(source, Explaining) else "unlisted"
 
     def _labels(self, spec: WorkerSpec) -> dict[str, str]:
         """The spec's labels; of an engine core, which does not tell its model, also the configured one."""
@@ -151,6 +174,7 @@ class FleetControl:
         """Have the worker in the registry and a monitor on it."""
         worker = self.registry.add(replace(spec, labels=self._labels(spec)), origin)
         if worker.id in self._probing:
+            self._monitors[worker.id].obey()
             return
         drain = self._draining.pop(worker.id, None)
         if drain is not None:
@@ -175,9 +199,11 @@ class FleetControl:
         task.add_done_callback(_report)
         self._probing[worker.id] = task
 
-    def _begin_drain(self, worker: WorkerRecord) -> None:
-        """Route nothing more to the worker."""
-        self.registry.set_status(worker.id, "draining")
+    def _begin_drain(self, worker: WorkerRecord, reason: str) -> None:
+        """Route nothing more to the worker; ``reason`` is one word of few."""
+        if worker.status != "draining":
+            self._metrics.discovery_deregistrations_total.inc(worker.origin, reason)
+        self.registry.set_status(worker.id, "draining", reason)
         self._draining[worker.id] = asyncio.create_task(self._drain(worker))
 
     async def _drain(self, worker: WorkerRecord) -> None:
@@ -191,7 +217,8 @@ class FleetControl:
                     await asyncio.sleep(_DRAIN_INTERVAL)
         self.registry.remove(worker.id)
         self._draining.pop(worker.id, None)
-        log.info("worker has left", extra={"worker": worker.url, "worker_id": worker.id})
+        facts = {"worker": worker.url, "worker_id": worker.id, "reason": worker.reason}
+        log.info("worker has left", extra=facts)
 
     async def _stop_probing(self, worker: WorkerRecord) -> None:
         task = self._probing.pop(worker.id, None)
@@ -233,14 +260,14 @@ class FleetControl:
             self._restart(worker)
         return worker
 
-    def dismiss(self, worker: WorkerRecord) -> None:
+    def dismiss(self, worker: WorkerRecord, reason: str = "dismissed") -> None:
         """Want ``worker`` no more, whoever else does: it drains and leaves."""
+        if worker.id not in self._draining:
+            self._begin_drain(worker, reason)
         self._api.drop(worker.url)
         self.registry.refused.add(worker.url)
         self.registry.dirty.set()
         self._take(len(self._sources) - 1, self._api.specs)
-        if worker.id not in self._draining:
-            self._begin_drain(worker)
 
     def describe(self, worker: WorkerRecord) -> dict[str, Any]:
         """``worker`` as operators see it."""
@@ -310,7 +337,7 @@ class FleetControl:
                         "worker is removed for good",
                         extra={"worker": monitor.worker.url, "worker_id": monitor.worker.id},
                     )
-                    self.dismiss(monitor.worker)
+                    self.dismiss(monitor.worker, "unhealthy")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))

@@ -253,7 +253,7 @@ class KvSubscriptions:
         return bool(
             "kv_events" in features
             and worker.models
-            and worker.status in ("ready", "not_ready")
+            and (worker.status in ("ready", "not_ready") or worker.held)
             and (worker.ranks or not several)
             and self._wanted(worker)
         )

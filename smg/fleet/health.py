@@ -85,6 +85,13 @@ class Health:
                 self.status = "failed"
         return self.status
 
+    def hold(self, now: float) -> Status:
+        """The worker is to get no requests, whatever its engine says: afterwards it begins anew."""
+        self.failures = self.successes = 0
+        self._since = now
+        self.status = "pending"
+        return self.status
+
     @property
     def suspect(self) -> bool:
         """Whether the next probe has to be a thorough one: the engine is not known to be well."""

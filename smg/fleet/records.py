@@ -70,6 +70,11 @@ class WorkerRecord(msgspec.Struct):
         return msgspec.convert({**msgspec.to_builtins(spec), **self.patch}, WorkerSpec) if self.patch else spec
 
     @property
+    def held(self) -> str:
+        """Why its source wants no requests on it for now, empty if it does."""
+        return self.spec.held if self.spec is not None else ""
+
+    @property
     def slots(self) -> list[int]:
         """All slots the worker has in the region, its own first."""
         return [self.slot, *(rank.slot for rank in self.ranks)]

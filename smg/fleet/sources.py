@@ -1,8 +1,8 @@
-"""Where workers come from: flags, a file, the admin API. Any other discovery yields the same specs."""
+"""Where workers come from: flags, a file, the admin API, pods of Kubernetes. All of them yield the same specs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Meta
@@ -33,7 +33,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
 
     ``models`` empty: the engine tells its model. Workers of the highest ``priority`` come first, and of these the ones
     with the lowest ``cost``; the others are for when those are away or full (spec routing 4.1).
-    ``api_key`` is for HTTP engines.
+    ``api_key`` is for HTTP engines. ``held``, if not empty, is why the worker gets no requests for now, although it
+    belongs to the fleet.
     """
 
     url: str
@@ -44,6 +45,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     cost: float = 1.0
     health: HealthSpec = HealthSpec()
     api_key: str = ""
+    held: str = ""
 
 
 def check(spec: WorkerSpec) -> None:
@@ -60,6 +62,15 @@ class WorkerSource(Protocol):
 
     def watch(self) -> AsyncIterator[Sequence[WorkerSpec]]:
         """Yield this source's whole list, again after every change; an ended iterator means: it stays as it is."""
+        ...
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """A source that knows why a worker is no longer in its list."""
+
+    def departure(self, url: str) -> str:
+        """One word of few, for logs and metrics; asked when the list that ``url`` is missing from has been yielded."""
         ...
 
 
