@@ -62,6 +62,7 @@ class FleetControl:
         self._sources = [*sources, self._api]
         self._wanted: dict[int, Sequence[WorkerSpec]] = {}
         self._monitors: dict[str, WorkerMonitor] = {}  # by worker id
+        self._facts: dict[str, object] = {}  # what each monitor goes by
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -175,26 +176,29 @@ class FleetControl:
         worker = self.registry.add(replace(spec, labels=self._labels(spec)), origin)
         if worker.id in self._probing:
             self._monitors[worker.id].obey()
+            if self._facts[worker.id] != _facts(worker.wanted):
+                self._restart(worker)
             return
         drain = self._draining.pop(worker.id, None)
         if drain is not None:
             drain.cancel()
         if worker.status == "draining":
             self.registry.set_status(worker.id, "pending")
-        health = worker.wanted.health
+        wanted = worker.wanted
         monitor = WorkerMonitor(
             self.registry,
             self._region,
             worker,
-            self._thresholds.overridden(health),
-            health.timeout_secs or self._settings.fleet.health_check_timeout_secs,
+            self._thresholds.overridden(wanted),
+            wanted.health.timeout_secs or self._settings.fleet.health_check_timeout_secs,
             self._probes,
             self._tokenizers.want,
-            worker.wanted.runtime,
-            self._settings.fleet.load_monitor_interval,
+            wanted.runtime,
+            wanted.load_monitor_interval_secs or self._settings.fleet.load_monitor_interval,
             self._settings.server.workers + 1,
         )
         self._monitors[worker.id] = monitor
+        self._facts[worker.id] = _facts(wanted)
         task = asyncio.create_task(monitor.run(), name=f"monitor of {worker.url}")
         task.add_done_callback(_report)
         self._probing[worker.id] = task
@@ -223,6 +227,7 @@ class FleetControl:
     async def _stop_probing(self, worker: WorkerRecord) -> None:
         task = self._probing.pop(worker.id, None)
         monitor = self._monitors.pop(worker.id, None)
+        self._facts.pop(worker.id, None)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -253,10 +258,8 @@ class FleetControl:
 
     def change(self, worker: WorkerRecord, fields: Mapping[str, Any]) -> WorkerRecord:
         """Change fields of what is wanted of ``worker``; what concerns its probes is begun anew."""
-        before = worker.wanted
         self.registry.patch(worker.id, fields)
-        now = worker.wanted
-        if (before.runtime, before.models, before.health) != (now.runtime, now.models, now.health):
+        if self._facts.get(worker.id) != _facts(worker.wanted):
             self._restart(worker)
         return worker
 
@@ -341,6 +344,14 @@ class FleetControl:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+
+def _facts(spec: WorkerSpec) -> object:
+    """What a monitor has to be begun anew for when it changes."""
+    return (
+        *(spec.runtime, spec.models, spec.health, spec.api_key),
+        *(spec.max_connection_attempts, spec.load_monitor_interval_secs),
+    )
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -262,6 +262,12 @@ class Registry:
         """Make the record what spec, patch and engine say together."""
         spec, info = worker.wanted, self._infos.get(worker.id)
         worker.priority, worker.cost, worker.api_key = spec.priority, spec.cost, spec.api_key
+        resilience = spec.resilience if spec.resilience.given else None
+        if worker.resilience != resilience:
+            worker.resilience = resilience
+            if self._breakers is not None:
+                # What was counted by other numbers means nothing by these.
+                self._breakers.reset(worker)
         worker.labels = {**(worker.labels if info is None else info.labels), **spec.labels}
         if spec.models:
             worker.models = [card.id for card in spec.models]

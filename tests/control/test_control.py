@@ -19,7 +19,7 @@ from smg.control.main import serve
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import MockEngine, Script
 from smg.fleet import monitor
-from smg.fleet.sources import ModelCard, StaticSource, WorkerSpec
+from smg.fleet.sources import HealthSpec, ModelCard, StaticSource, WorkerSpec
 from smg.fleet.view import FleetView
 
 
@@ -308,6 +308,22 @@ async def test_a_worker_that_its_source_holds_back_gets_nothing_until_it_lets_go
         await until(lambda: view.status(worker) == "ready")
         assert view.worker(worker.id).models == ["mock-model"]
         assert not series(region, "smg_discovery_deregistrations_total")
+        await fleet.close()
+
+
+async def test_a_source_may_change_how_a_worker_is_probed(settings, region):
+    source = ChangingSource()
+    async with MockEngine() as engine:
+        fleet = FleetControl(settings(health_failure_threshold=1000), region, [source])
+        fleet.start()
+        view = FleetView(region)
+        source.lists.put_nowait([WorkerSpec(engine.url)])
+        await until(lambda: statuses(view) == {engine.url: "ready"})
+        engine.script = Script(healthy=False, serving=False)
+        await asyncio.sleep(0.5)
+        assert statuses(view) == {engine.url: "ready"}
+        source.lists.put_nowait([WorkerSpec(engine.url, health=HealthSpec(failure_threshold=1))])
+        await until(lambda: statuses(view) == {engine.url: "not_ready"})
         await fleet.close()
 
 
