@@ -39,7 +39,9 @@ from smg.fleet.sources import WorkerSpec
 
 log = logging.getLogger("smg.fleet")
 
-EXACT = 1  # plane of the prefix index
+# Planes of the prefix index: what was sent to an engine, and what it has told.
+SENT = 0
+EXACT = 1
 
 
 class Registry:
@@ -180,10 +182,13 @@ class Registry:
         features = offered(adapter(runtime).capabilities if capabilities is None else capabilities, info)
         if self._infos.get(id) == info and (worker.runtime, worker.kind, worker.features) == (runtime, kind, features):
             return
+        before = _identity(worker, self._infos.get(id))
         worker.features = features
         self._infos[id] = info
         worker.runtime, worker.kind = runtime, kind
         self._configure(worker)
+        if _differ(before, _identity(worker, info)):
+            self._begin_anew(worker)
 
     def set_status(self, id: str, status: Status, reason: str = "") -> None:
         """Change a worker's status: in the worker table at once, in the snapshot with the next publication."""
@@ -286,6 +291,15 @@ class Registry:
         self._derive()
         self.dirty.set()
 
+    def _begin_anew(self, worker: WorkerRecord) -> None:
+        """Another engine answers at the worker's address: it holds nothing of what was sent to the one before, nor of
+        what that one has told."""
+        for slot in worker.slots:
+            self._region.worker_set(slot, table.COMPUTED, 0)
+            if self._region.index is not None:
+                self._region.index.renew(slot, SENT)
+                self._region.index.renew(slot, EXACT)
+
     def _set_ranks(self, worker: WorkerRecord) -> None:
         """Have a slot for each of the worker's data-parallel ranks, if they are routed to one by one."""
         wanted = ranks_of(worker, dp_aware=self._dp_aware)
@@ -334,3 +348,14 @@ def _published(region: table.Region) -> FleetSnapshot:
     except msgspec.MsgspecError as error:
         log.error("the registry of an earlier control process is unreadable", extra={"error": str(error)})
         return FleetSnapshot()
+
+
+def _identity(worker: WorkerRecord, info: EngineInfo | None) -> tuple[object, ...]:
+    """What makes an engine another one; of what is not known, something empty."""
+    files = (info.model_path, info.tokenizer_path) if info is not None else ("", "")
+    return (worker.runtime, tuple(worker.models), *files)
+
+
+def _differ(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    """Whether something that was known is known to be otherwise now."""
+    return any(old and new and old != new for old, new in zip(before, now, strict=True))

@@ -9,7 +9,7 @@ from smg._native.prefix_keys import PrefixKeys
 from smg.core.errors import GatewayError
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.registry import Registry
-from smg.fleet.sources import WorkerSpec
+from smg.fleet.sources import ModelCard, WorkerSpec
 from smg.fleet.view import FleetView
 
 URLS = ["grpc://a:1", "grpc://b:1", "grpc://c:1"]
@@ -271,3 +271,61 @@ class TestPrefixIndex:
         assert region.index.depth(self.KEYS, [kept.slot], 1) == [0]
         assert region.index.live(kept.slot) == 0
         assert region.index.ticket(gone.slot) == 0
+
+    def known(self, registry, region, told, **fields):
+        """A worker whose engine was sent something, and has told that it holds it."""
+        worker = registry.add(WorkerSpec(URLS[0], **fields))
+        registry.identify(worker.id, "vllm", told(model_path="org/llama"))
+        region.index.insert(self.KEYS, region.index.ticket(worker.slot))
+        EventBlocks(region.index, worker.slot, 16).store(range(4), range(64))
+        region.index.set_live(worker.slot, 16)
+        region.worker_set(worker.slot, table.COMPUTED, 500)
+        assert self.held(region, worker.slot) == [4]
+        return worker
+
+    @pytest.mark.parametrize(
+        ("runtime", "change"),
+        [
+            ("sglang", {"model_path": "org/llama"}),
+            ("vllm", {"model": "qwen", "model_path": "org/llama"}),
+            ("vllm", {"model_path": "org/llama-tuned"}),
+            ("vllm", {"model_path": "org/llama", "tokenizer_path": "org/other"}),
+        ],
+    )
+    def test_another_engine_at_a_worker_s_address_holds_nothing(self, registry, region, told, runtime, change):
+        worker = self.known(registry, region, told)
+        if "tokenizer_path" in change:
+            registry.identify(worker.id, "vllm", told(model_path="org/llama", tokenizer_path="org/llama"))
+            assert self.held(region, worker.slot) == [4], "what was not known before is no difference"
+        old = region.index.ticket(worker.slot)
+        registry.identify(worker.id, runtime, told(**change))
+        assert self.held(region, worker.slot) == [0]
+        assert region.index.depth(self.KEYS, [worker.slot], 1) == [0]
+        assert region.index.live(worker.slot) == 0
+        assert region.worker_get(worker.slot, table.COMPUTED) == 0
+        # What is still learnt of requests to the old one is lost, and of the new one anything can be learnt.
+        region.index.insert(self.KEYS, old)
+        assert self.held(region, worker.slot) == [0]
+        region.index.insert(self.KEYS, region.index.ticket(worker.slot))
+        assert self.held(region, worker.slot) == [4]
+
+    def test_it_is_noticed_under_the_operator_s_own_name_too(self, registry, region, told):
+        worker = self.known(registry, region, told, models=(ModelCard("prod"),))
+        registry.identify(worker.id, "vllm", told(model="qwen", model_path="org/qwen"))
+        assert worker.models == ["prod"]
+        assert self.held(region, worker.slot) == [0]
+
+    def test_the_same_engine_that_tells_more_of_itself_keeps_what_it_holds(self, registry, region, told):
+        worker = self.known(registry, region, told)
+        registry.identify(worker.id, "vllm", told(model_path="org/llama", labels={"max_running_requests": "64"}))
+        assert (self.held(region, worker.slot), region.index.live(worker.slot)) == ([4], 16)
+
+    def test_a_new_control_process_notices_as_well(self, registry, region, told):
+        worker = self.known(registry, region, told)
+        registry.publish()
+        heir = Registry(region)
+        heir.identify(worker.id, "vllm", told(model_path="org/llama"))
+        assert self.held(region, worker.slot) == [4]
+        heir.publish()
+        Registry(region).identify(worker.id, "vllm", told("qwen", model_path="org/qwen"))
+        assert self.held(region, worker.slot) == [0]
