@@ -15,6 +15,7 @@ from smg.control.describe import Describer
 from smg.control.kv_events import KvSubscriptions
 from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
+from smg.core import clock
 from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo, EngineLoad
 from smg.engines.driver import GrpcDriver
@@ -23,7 +24,7 @@ from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
-from smg.fleet.policies import policies_over
+from smg.fleet.policies import LABEL, policies_over
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.sources import ApiSource, Explaining, WorkerSource, WorkerSpec
@@ -38,6 +39,9 @@ PROCESS = 0  # control's row in the region
 _MAX_PROBES = 128
 # Changes that come together are published together.
 _PUBLISH_DELAY = 0.02
+# Every request worker reads what is published, which takes longer than to write it: not more often than this times what
+# writing has taken.
+_PUBLISH_SHARE = 15
 # How often the failures that request workers report are looked at.
 _LOOK_INTERVAL = 0.1
 _DRAIN_INTERVAL = 0.1
@@ -65,6 +69,8 @@ class FleetControl:
         self._facts: dict[str, object] = {}  # what each monitor goes by
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}
+        self._routed: dict[tuple[str | None, ...], bool] = {}  # by models and label; see _routed_by_cache
+        self._routed_at = -1
         self._tasks: list[asyncio.Task[None]] = []
         self._thresholds = Thresholds.of(settings.fleet)
         self._probes = asyncio.Semaphore(_MAX_PROBES)
@@ -311,14 +317,26 @@ class FleetControl:
 
     def _routed_by_cache(self, worker: WorkerRecord) -> bool:
         """Whether anybody looks at what the worker holds."""
-        asked = policies_over(worker, self.registry.models, self.registry.workers)
-        return any(parameters.name_of(policy or self._settings.routing.policy) == "cache_aware" for policy in asked)
+        if self._routed_at != self.registry.revision:
+            self._routed_at = self.registry.revision
+            self._routed.clear()
+        # Thousands of workers have few models.
+        key = (*worker.models, worker.labels.get(LABEL))
+        found = self._routed.get(key)
+        if found is None:
+            asked = policies_over(worker, self.registry.models, self.registry.workers)
+            names = (parameters.name_of(policy or self._settings.routing.policy) for policy in asked)
+            found = self._routed[key] = "cache_aware" in names
+        return found
 
     async def _publish_changes(self) -> None:
+        cost = 0.0
         while True:
             await self.registry.dirty.wait()
-            await asyncio.sleep(_PUBLISH_DELAY)
+            await asyncio.sleep(max(_PUBLISH_DELAY, cost * _PUBLISH_SHARE))
+            began = clock.monotonic()
             self.registry.publish()
+            cost = clock.monotonic() - began
 
     async def _sweep_index(self) -> None:
         while self._region.index is not None:

@@ -243,10 +243,9 @@ class WorkerMonitor:
 
     def _see_to_tokenizers(self, news: bool) -> None:
         for name in self.worker.models:
-            model = self._registry.model(name)
             # An engine that is unwell is identified again with every probe; its tokenizer is not to be fetched each
             # time.
-            if news or model is None or not model.tokenizer_dir:
+            if news or not self._registry.has_tokenizer(name):
                 self._on_identified(name)
 
     async def _probe(self) -> bool:

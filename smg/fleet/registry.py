@@ -5,8 +5,9 @@ and their counters notice nothing.
 """
 
 import asyncio
+import heapq
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -47,6 +48,7 @@ EXACT = 1
 class Registry:
     """Workers and models. ``dirty`` is set when the published snapshot is behind; ``publish`` clears it.
 
+    ``revision`` grows with every change of a worker's record, a model's policy included, but not of a status.
     ``refused`` are URLs that an admin has removed. ``breakers`` are closed again for workers that come back.
     ``dp_aware``: data-parallel ranks get slots of their own and are routed to one by one.
     """
@@ -61,10 +63,16 @@ class Registry:
         self.dirty = asyncio.Event()
         snapshot = _published(region)
         self._workers = {worker.id: worker for worker in snapshot.workers}
+        self._by_url = {worker.url: worker for worker in snapshot.workers}
         self._models = {model.id: model for model in snapshot.models}
+        self._stale = False  # whether the models are to be derived anew
+        self.revision = 0
+        self._free: list[int] = []
         self.refused = set(snapshot.refused)
         self._tokenizers = {record.id: record for record in snapshot.tokenizers}
-        self._take_over_index()
+        taken = {slot for worker in self._workers.values() for slot in worker.slots}
+        self._free = [slot for slot in range(region.workers) if slot not in taken]
+        self._take_over_index(taken)
         for worker in self._workers.values():
             worker.status = STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status)
 
@@ -74,7 +82,7 @@ class Registry:
 
     @property
     def models(self) -> list[ModelRecord]:
-        return list(self._models.values())
+        return list(self._derived().values())
 
     @property
     def tokenizers(self) -> list[TokenizerRecord]:
@@ -100,10 +108,16 @@ class Registry:
         return self._workers.get(id)
 
     def model(self, id: str) -> ModelRecord | None:
-        return self._models.get(id)
+        return self._derived().get(id)
 
     def by_url(self, url: str) -> WorkerRecord | None:
-        return next((worker for worker in self._workers.values() if worker.url == url), None)
+        return self._by_url.get(url)
+
+    def has_tokenizer(self, model_id: str) -> bool:
+        """Whether it is known where the model's tokenizer is. Asked for each worker that joins, so nothing is derived
+        for a model that others serve already."""
+        model = self._models.get(model_id) or self.model(model_id)
+        return model is not None and bool(model.tokenizer_dir)
 
     def info(self, worker_id: str) -> EngineInfo | None:
         """What the worker's engine told this control process, None until it did."""
@@ -134,7 +148,7 @@ class Registry:
             return found
         worker = WorkerRecord(id=str(ids.uuid7()), slot=self._free_slot(), url=spec.url, origin=origin, spec=spec)
         self._occupy(worker.slot, "pending")
-        self._workers[worker.id] = worker
+        self._workers[worker.id] = self._by_url[worker.url] = worker
         self._configure(worker)
         return worker
 
@@ -156,9 +170,10 @@ class Registry:
         worker = self._workers.pop(id, None)
         if worker is None:
             return
+        del self._by_url[worker.url]
         self._infos.pop(id, None)
         self._loads.pop(id, None)
-        self._derive()
+        self._changed()
         self.publish()
         for slot in worker.slots:
             self._vacate(slot)
@@ -215,15 +230,16 @@ class Registry:
         Raises:
             GatewayError: ``model_not_found``.
         """
-        model = self._models.get(model_id)
+        model = self.model(model_id)
         if model is None:
             raise GatewayError("model_not_found", f"the model '{model_id}' does not exist", param="model")
         model.policy = policy
+        self.revision += 1
         self.dirty.set()
 
     def set_tokenizer(self, model_id: str, directory: str, key: str, error: str = "", chat_template: str = "") -> None:
         """Record where a model's tokenizer is; with ``error`` set, a directory that is there already stays."""
-        model = self._models.get(model_id)
+        model = self.model(model_id)
         if model is None:
             return
         if not error:
@@ -247,7 +263,7 @@ class Registry:
         except ValueError as error:
             log.error("the registry is too large to publish", extra={"error": str(error)})
 
-    def _take_over_index(self) -> None:
+    def _take_over_index(self, slots: Container[int]) -> None:
         """Keep what known workers hold, as far as the gateway has sent it; what engines have told is gone with control.
 
         A slot without a worker may still have tickets: its worker was being removed when control died.
@@ -255,7 +271,6 @@ class Registry:
         index = self._region.index
         if index is None:
             return
-        slots = self._taken()
         for slot in range(self._region.workers):
             if slot in slots:
                 index.admit(slot)
@@ -288,8 +303,7 @@ class Registry:
                 extra={"worker": worker.url, "worker_id": worker.id, "runtime": worker.runtime},
             )
         self._set_ranks(worker)
-        self._derive()
-        self.dirty.set()
+        self._changed()
 
     def _begin_anew(self, worker: WorkerRecord) -> None:
         """Another engine answers at the worker's address: it holds nothing of what was sent to the one before, nor of
@@ -323,19 +337,27 @@ class Registry:
         if self._region.index is not None:
             self._region.index.dismiss(slot)
         self._region.worker_reset(slot)
+        heapq.heappush(self._free, slot)
 
-    def _taken(self) -> set[int]:
-        return {slot for worker in self._workers.values() for slot in worker.slots}
+    def _changed(self) -> None:
+        """Something is otherwise with the workers. Their models are derived when they are asked for, because thousands
+        may join at once."""
+        self._stale = True
+        self.revision += 1
+        self.dirty.set()
 
-    def _derive(self) -> None:
-        self._models = {model.id: model for model in derive(self.workers, self._infos, self._models, clock.created)}
+    def _derived(self) -> dict[str, ModelRecord]:
+        if self._stale:
+            self._stale = False
+            models = derive(self.workers, self._infos, self._models, clock.created)
+            self._models = {model.id: model for model in models}
+        return self._models
 
     def _free_slot(self) -> int:
-        taken = self._taken()
-        slot = next((number for number in range(self._region.workers) if number not in taken), None)
-        if slot is None:
+        """The lowest slot that is free; the caller occupies it."""
+        if not self._free:
             raise GatewayError("overloaded", f"all {self._region.workers} worker slots are taken")
-        return slot
+        return heapq.heappop(self._free)
 
 
 def _published(region: table.Region) -> FleetSnapshot:

@@ -410,7 +410,7 @@ class TestAdminSocket:
             [worker] = fleet["workers"]
             assert (worker["url"], worker["status"], worker["in_flight"]) == (engine.url, "ready", 2)
             assert [model["id"] for model in fleet["models"]] == ["mock-model"]
-            [load] = await client.call("loads")
+            [load] = map(msgspec.json.decode, (await client.call("loads"))["json"])
             assert (load["worker"], load["worker_type"], load["in_flight"]) == (engine.url, "regular", 2)
             # Nothing has been polled yet.
             assert load["load"] == -1
