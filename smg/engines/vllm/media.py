@@ -9,12 +9,16 @@ from smg.engines import media
 from smg.engines.contract import unsupported
 
 
-def multimodal_inputs(inputs: MediaInputs) -> Any:
-    """Everything but the bytes of the primary tensor. Raises GatewayError when there is no tensor to describe."""
+def multimodal_inputs(inputs: MediaInputs, *, pixels: bool = True) -> Any:
+    """Everything but the bytes of the primary tensor. Raises GatewayError when there is no tensor to describe.
+
+    Without ``pixels`` there is to be no primary tensor at all: positions, and the hashes by which the engine's cache
+    tells equal prompts with different media apart.
+    """
     if inputs.tensor is None:
         raise unsupported("messages", f"raw {inputs.modality} input")
     message = pb.MultimodalInputs(
-        pixel_values=media.tensor(pb.TensorData, inputs.tensor, None),
+        pixel_values=media.tensor(pb.TensorData, inputs.tensor, None) if pixels else None,
         model_specific_tensors={
             name: media.tensor(pb.TensorData, side, "inline") for name, side in inputs.side.items()
         },
@@ -26,6 +30,8 @@ def multimodal_inputs(inputs: MediaInputs) -> Any:
         keep_on_cpu_keys=[name for name in inputs.keep_on_cpu if name in inputs.side],
         modality=media.MODALITIES[inputs.modality],
     )
+    if not pixels:
+        return message
     if inputs.sizes:
         message.flat_keys["pixel_values"] = inputs.sizes
     else:
