@@ -68,6 +68,7 @@ class Registry:
         self._stale = False  # whether the models are to be derived anew
         self.revision = 0
         self._free: list[int] = []
+        self._leaving: list[int] = []  # slots of workers that the last snapshot still has
         self.refused = set(snapshot.refused)
         self._tokenizers = {record.id: record for record in snapshot.tokenizers}
         taken = {slot for worker in self._workers.values() for slot in worker.slots}
@@ -166,17 +167,15 @@ class Registry:
         return worker
 
     def remove(self, id: str) -> None:
-        """Forget a worker. Its slot is free once the snapshot without it is published, which happens here."""
+        """Forget a worker. Its slots are free once a snapshot without it is published: many may leave at once."""
         worker = self._workers.pop(id, None)
         if worker is None:
             return
         del self._by_url[worker.url]
         self._infos.pop(id, None)
         self._loads.pop(id, None)
+        self._leaving += worker.slots
         self._changed()
-        self.publish()
-        for slot in worker.slots:
-            self._vacate(slot)
 
     def identify(
         self,
@@ -262,6 +261,9 @@ class Registry:
             self._region.publish(msgspec.msgpack.encode(snapshot))
         except ValueError as error:
             log.error("the registry is too large to publish", extra={"error": str(error)})
+        leaving, self._leaving = self._leaving, []
+        for slot in leaving:
+            self._vacate(slot)
 
     def _take_over_index(self, slots: Container[int]) -> None:
         """Keep what known workers hold, as far as the gateway has sent it; what engines have told is gone with control.
@@ -355,6 +357,8 @@ class Registry:
 
     def _free_slot(self) -> int:
         """The lowest slot that is free; the caller occupies it."""
+        if not self._free and self._leaving:
+            self.publish()
         if not self._free:
             raise GatewayError("overloaded", f"all {self._region.workers} worker slots are taken")
         return heapq.heappop(self._free)

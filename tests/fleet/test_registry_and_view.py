@@ -37,10 +37,19 @@ class TestWorkers:
         assert [worker.slot for worker in workers] == [0, 1, 2]
         generation = region.worker_generation(1)
         registry.remove(workers[1].id)
+        # Request workers know it until they read the next snapshot.
+        assert registry.add(WorkerSpec("grpc://d:1")).slot == 3
+        registry.publish()
         assert region.worker_get(1, table.STATUS) == 0
-        assert registry.add(WorkerSpec("grpc://d:1")).slot == 1
+        assert registry.add(WorkerSpec("grpc://e:1")).slot == 1
         assert region.worker_generation(1) > generation
         registry.remove("nobody")
+
+    def test_in_a_full_table_a_slot_that_is_left_can_be_had_at_once(self, registry):
+        first, *_ = (registry.add(WorkerSpec(f"grpc://a:{port}")) for port in range(1, 5))
+        registry.remove(first.id)
+        assert registry.add(WorkerSpec("grpc://a:5")).slot == first.slot
+        assert FleetView(registry._region).snapshot().workers[0].url == "grpc://a:2"
 
     def test_a_full_table_is_an_error(self, registry):
         for port in range(1, 5):
@@ -228,6 +237,7 @@ class TestView:
         registry.set_status(worker.id, "ready")
         assert (view.status(record), view.ready(record)) == ("ready", True)
         registry.remove(worker.id)
+        registry.publish()
         assert (view.status(record), view.ready(record)) == ("failed", False)
 
     def test_failures_are_counted_for_control(self, registry, region):
@@ -251,6 +261,7 @@ class TestPrefixIndex:
         region.index.insert(self.KEYS, region.index.ticket(worker.slot))
         assert self.held(region, worker.slot) == [4]
         registry.remove(worker.id)
+        registry.publish()
         assert region.index.ticket(worker.slot) == 0
         assert registry.add(WorkerSpec(URLS[1])).slot == worker.slot
         assert self.held(region, worker.slot) == [0]

@@ -44,7 +44,7 @@ class Followed:
         async for specs in self.source.watch():
             self.lists.append({spec.url: spec.held for spec in specs})
 
-    async def until(self, wanted, seconds=5.0):
+    async def until(self, wanted, seconds=20.0):
         async with asyncio.timeout(seconds):
             while not self.lists or self.lists[-1] != wanted:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -253,7 +253,7 @@ async def test_of_two_pods_with_one_address_the_ready_one_counts(cluster):
         await found.until({"10.0.0.1:80": ""})
 
 
-async def until(condition, seconds=5.0):
+async def until(condition, seconds=20.0):
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
