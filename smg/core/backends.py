@@ -37,6 +37,7 @@ class Leg(msgspec.Struct, frozen=True):
     ``bootstrap`` is the meeting point of contracts whose engines find each other by it. ``kv_params`` is the JSON text
     of contracts that relay what the prefill engine returned, and ``kv_address`` the older host and port in its place.
     ``encoders`` are where the prefill engine gets each media item's embeddings from, in the items' order.
+    ``described``: a decode engine that relays gets no pixels, only what tells the request's media from others.
     """
 
     role: Literal["prefill", "decode"]
@@ -44,6 +45,7 @@ class Leg(msgspec.Struct, frozen=True):
     kv_params: bytes | None = None
     kv_address: tuple[str, int] | None = None
     encoders: tuple[Bootstrap, ...] = ()
+    described: bool = False
 
 
 class EngineRequest(msgspec.Struct):

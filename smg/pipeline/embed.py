@@ -147,7 +147,7 @@ class Embedding:
                 return result
             except GatewayError as error:
                 router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                wait = attempts.failed(error, lease.worker.id, available, patience)
+                wait = attempts.failed(error, lease.worker.id, available, patience, lease.worker.resilience)
                 self._facts.retried(error, lease.worker.id, attempts.number, wait)
             except BaseException:
                 router.release(lease, "cancelled")

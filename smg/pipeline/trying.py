@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.fleet.records import WorkerRecord
+from smg.fleet.resilience import ResilienceSpec
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.services import Services
@@ -47,14 +49,14 @@ class Trying:
             raise
 
     async def go_on(
-        self, error: GatewayError, worker: str, query: Query, attempt: Callable[[Lease, int], Awaitable[T]]
+        self, error: GatewayError, worker: WorkerRecord, query: Query, attempt: Callable[[Lease, int], Awaitable[T]]
     ) -> T:
         """Try others after ``worker`` broke off what it had begun.
 
         Raises:
             GatewayError: ``error`` when there is no other, or as ``run``.
         """
-        self._attempts.broke(error, worker, self._available(query))
+        self._attempts.broke(error, worker.id, self._available(query), worker.resilience)
         return await self._until_one_delivers(query, attempt)
 
     async def _until_one_delivers(self, query: Query, attempt: Callable[[Lease, int], Awaitable[T]]) -> T:
@@ -73,7 +75,8 @@ class Trying:
                     worker = error.worker if isinstance(error, PartnerFailed) else lease.worker.id
                     if lease.prefill is not None and error.worker_fault and worker == lease.worker.id:
                         self._facts.leg_failed("decode", error.code)
-                    wait = attempts.failed(error, worker, self._available(query), lambda: router.patience(query))
+                    own = _resilience(lease, worker)
+                    wait = attempts.failed(error, worker, self._available(query), lambda: router.patience(query), own)
                     self._facts.retried(error, worker, attempts.number, wait)
                 except BaseException:
                     router.release(lease, "cancelled")
@@ -83,3 +86,9 @@ class Trying:
 
     def _available(self, query: Query) -> Callable[[frozenset[str]], bool]:
         return lambda tried: self._services.router.available(replace(query, tried=tried))
+
+
+def _resilience(lease: Lease, id: str) -> ResilienceSpec | None:
+    """What the worker ``id`` among those of ``lease`` has to say about retries."""
+    leases = (lease, lease.prefill, *lease.encode)
+    return next((each.worker.resilience for each in leases if each is not None and each.worker.id == id), None)

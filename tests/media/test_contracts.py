@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from smg_grpc_proto import sglang_scheduler_pb2, tokenspeed_scheduler_pb2, trtllm_service_pb2, vllm_engine_pb2
 
 from smg.config.settings import MediaSettings
-from smg.core.backends import EngineRequest
+from smg.core.backends import EngineRequest, Leg
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest, Limits, MediaPart, Message, Sampling, TextPart
 from smg.engine_server.mock import tokenizer as mock
@@ -163,6 +164,12 @@ async def test_a_batch_reaches_vllm_and_sglang_as_the_processor_makes_it(name, m
         sent_side = vllm.mm_inputs.model_specific_tensors[called.get(tensor_name, tensor_name)]
         assert sent_side.dtype == side.dtype.name
         np.testing.assert_array_equal(array(sent_side, sent_side.inline, side.dtype), side)
+    told = replace(request, leg=Leg("decode", kv_params=b"{}", described=True))
+    described = vllm_engine_pb2.GenerateRequest.FromString(adapter("vllm").generate(told)).mm_inputs
+    assert not described.HasField("pixel_values")
+    assert sorted(described.batched_keys) == sorted(expected.side)
+    for same in ("mm_hashes", "mm_placeholders", "model_specific_tensors", "im_token_id"):
+        assert getattr(described, same) == getattr(vllm.mm_inputs, same)
     keys = [*vllm.mm_inputs.batched_keys, *vllm.mm_inputs.flat_keys]
     assert sorted(keys) == sorted(called.get(one, one) for one in (*expected.side, "pixel_values"))
     assert vllm.mm_inputs.encoder_input_key == called.get("pixel_values", "")

@@ -74,7 +74,7 @@ class FleetSettings(Group, frozen=True):
         option(
             "--discovery-file",
             "YAML or JSON file with a list 'workers' of further engines, each an address or {url, runtime, models, "
-            "labels, priority, cost}; read again when it changes.",
+            "labels, priority, cost, health, resilience, …}; read again when it changes.",
         ),
     ] = None
     discovery_check_interval_secs: Annotated[

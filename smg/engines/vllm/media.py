@@ -10,15 +10,19 @@ from smg.engines.contract import unsupported
 from smg.engines.vllm.names import PRIMARY, check_sizes, names, shared
 
 
-def multimodal_inputs(inputs: MediaInputs) -> Any:
-    """Everything but the bytes of the primary tensor. Raises GatewayError when there is no tensor to describe."""
+def multimodal_inputs(inputs: MediaInputs, *, pixels: bool = True) -> Any:
+    """Everything but the bytes of the primary tensor. Raises GatewayError when there is no tensor to describe.
+
+    Without ``pixels`` there is to be no primary tensor at all: positions, and the hashes by which the engine's cache
+    tells equal prompts with different media apart.
+    """
     if inputs.tensor is None:
         raise unsupported("messages", f"raw {inputs.modality} input")
     check_sizes(inputs)
     called = names(inputs)
     primary = called.get(PRIMARY, PRIMARY)
     message = pb.MultimodalInputs(
-        pixel_values=media.tensor(pb.TensorData, inputs.tensor, None),
+        pixel_values=media.tensor(pb.TensorData, inputs.tensor, None) if pixels else None,
         model_specific_tensors={
             called.get(name, name): media.tensor(pb.TensorData, side, "inline")
             for name, side in {**inputs.side, **shared(inputs)}.items()
@@ -32,6 +36,8 @@ def multimodal_inputs(inputs: MediaInputs) -> Any:
         modality=media.MODALITIES[inputs.modality],
         encoder_input_key="" if primary == PRIMARY else primary,
     )
+    if not pixels:
+        return message
     if inputs.sizes:
         message.flat_keys[primary] = called.get(inputs.sizes, inputs.sizes)
     else:
