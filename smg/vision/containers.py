@@ -37,6 +37,9 @@ class Deadline:
             raise GatewayError("media_timeout", message)
 
 
+UNLIMITED = Deadline(0, "media")
+
+
 @contextmanager
 def opened(encoded: bytes, kind: str) -> Iterator[Any]:
     """An ``av.container.InputContainer`` over ``encoded``.
