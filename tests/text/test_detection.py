@@ -3,7 +3,7 @@
 import pytest
 
 from smg.core.request import GenerationRequest
-from smg.text import call_format, content_format, system_roles, thinking
+from smg.text import call_format, content_format, system_roles, thinking, tool_place
 from smg.text.call_format import CallFormat
 from smg.text.content_format import ROLES, reads_parts
 from smg.text.system_roles import SystemRoles
@@ -197,3 +197,18 @@ def test_a_template_that_is_off_by_default_stays_off_until_asked():
 )
 def test_reopening_an_assistant_turn(prompt, reasoning, text, expected):
     assert thinking.reopen(prompt, reasoning, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"),
+    [
+        (LOOP, False),
+        ("{{ tools | tojson }}" + LOOP, True),
+        ("{% for m in messages %}{% if m.role == 'system' %}{{ tools | tojson }}{% endif %}{% endfor %}", True),
+        ("{% if tools %}{{ raise_exception('no tools') }}{% endif %}" + LOOP, True),
+        ("{% if tools %}You may call tools.{% endif %}" + LOOP, False),
+        ("{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + LOOP, False),
+    ],
+)
+def test_whether_the_model_sees_its_tools(source, verdict):
+    assert tool_place.detect(compile_template(source), {}) is verdict
