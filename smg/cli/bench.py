@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from smg._version import __version__
 MICRO = Path(__file__).resolve().parents[2] / "benchmarks" / "micro"
 
 # Of routing: by trace, policy and name.
+_MICRO_NEEDS = ("pytest", "pytest_benchmark")
 Figures = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
@@ -116,6 +118,10 @@ def micro(json: bool, match: str | None, folder: Path = MICRO) -> int:
     """Run the benchmarks of ``folder`` by pytest-benchmark; returns the exit status."""
     if not folder.is_dir():
         print(f"smg-bench: {folder} does not exist; the micro benchmarks need a checkout", file=sys.stderr)
+        return 2
+    if lacking := [name for name in _MICRO_NEEDS if importlib.util.find_spec(name) is None]:
+        install = "install smg-server with the extra 'bench' (pip install -e '.[bench]')"
+        print(f"smg-bench: the micro benchmarks need {' and '.join(lacking)}; {install}", file=sys.stderr)
         return 2
     command = [sys.executable, "-m", "pytest", str(folder), "--benchmark-only", "--tb=short"]
     command += ["-k", match] if match else []

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -137,13 +137,21 @@ def rows(fleet: dict[str, Any], now: float) -> list[dict[str, str]]:
 
     Roles and priorities are among them where any worker's differs from what is usual.
     """
-    found = [_cells(worker, now) for worker in fleet["workers"]]
+    lacking = {
+        name: f"no tokenizer for {model['id']}: {model['tokenizer_error']}"
+        for model in fleet.get("models", ())
+        if model["tokenizer_error"] and not model["tokenizer_dir"]
+        for name in (model["id"], *model["aliases"])
+    }
+    found = [_cells(worker, now, lacking) for worker in fleet["workers"]]
     dropped = {name for name, usual in _USUAL.items() if all(cells[name] == usual for cells in found)}
     return [{name: cell for name, cell in cells.items() if name not in dropped} for cells in found]
 
 
-def _cells(worker: dict[str, Any], now: float) -> dict[str, str]:
+def _cells(worker: dict[str, Any], now: float, lacking: Mapping[str, str]) -> dict[str, str]:
+    """``lacking`` says of models why they cannot be served although their engines are ready."""
     engine = worker["engine"]
+    reasons = [worker["reason"], *(lacking[name] for name in worker["models"] if name in lacking)]
     return {
         "url": worker["url"],
         # Version 7 ids begin with their time: the end tells workers apart.
@@ -158,7 +166,7 @@ def _cells(worker: dict[str, Any], now: float) -> dict[str, str]:
         "tokens": str(worker["waiting_tokens"]),
         "KV use": "" if engine is None else f"{engine['kv_usage']:.0%}",
         "last probe": age(worker["last_probe"], now),
-        "why": worker["reason"],
+        "why": "; ".join(dict.fromkeys(reason for reason in reasons if reason)),
     }
 
 

@@ -239,11 +239,18 @@ def _read_yaml(path: str | None, problems: list[str]) -> dict[str, Any]:
     if tree is None:
         return {}
     known = {field.group for field in fields()} | {MODELS}
-    if not isinstance(tree, dict) or not all(isinstance(group, dict) for group in tree.values()):
+    if not isinstance(tree, dict):
         problems.append(f"--config: {path}: expected a mapping of groups ({', '.join(sorted(known))})")
         return {}
-    problems += [f"--config: {path}: there is no group {group!r}" for group in tree if group not in known]
-    return {group: values for group, values in tree.items() if group in known}
+    out: dict[str, Any] = {}
+    for group, values in tree.items():
+        if group not in known:
+            problems.append(f"--config: {path}: there is no group {group!r} (there are: {', '.join(sorted(known))})")
+        elif isinstance(values, dict):
+            out[group] = values
+        elif values is not None:
+            problems.append(f"--config: {path}: group {group!r}: expected a mapping of settings")
+    return out
 
 
 def _plain(value: Any) -> Any:

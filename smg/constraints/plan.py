@@ -71,7 +71,7 @@ def plan(request: GenerationRequest, parsers: Parsers, start: Start, able: Abili
         return Output(require_reasoning=thinks, ignored=ignored, rules=held)
     if first is not None and not request.separate_reasoning:
         # The reasoning stays in the text, so the text is no answer by itself.
-        held = Rules()
+        held = msgspec.structs.replace(held, text="")
     return msgspec.structs.replace(_behind(answer, parser, first, thinks, able), ignored=ignored, rules=held)
 
 
@@ -160,14 +160,16 @@ def _behind(
 
 
 def _rules(wish: Constraint | None, mode: str, tools: Sequence[Tool], *, enforced: bool) -> Rules:
-    """What the answer is held against: a forced call leaves no text, and of tools only what is promised."""
-    text = "" if wish is None or (tools and mode == "required") else rules(wish.kind, wish.value)
+    """What the answer is held against: a forced call has to be there and leaves no text, and of tools only what is
+    promised."""
+    forced = tuple(tool.name for tool in tools) if mode == "required" else ()
+    text = "" if wish is None or forced else rules(wish.kind, wish.value)
     bound = {
         tool.name: msgspec.json.encode(tool.parameters or {}).decode()
         for tool in tools
-        if tool.kind != "custom" and (tool.strict or mode == "required")
+        if tool.kind != "custom" and (tool.strict or forced)
     }
-    return Rules(text, bound, enforced) if text or bound else Rules()
+    return Rules(text, bound, enforced, forced) if text or bound or forced else Rules()
 
 
 def _inputs(tools: Sequence[Tool]) -> dict[str, ToolGrammar]:

@@ -15,15 +15,17 @@ _ANY_OBJECT = '{"type":"object"}'
 class Rules(msgspec.Struct, frozen=True):
     """``text`` is the schema of the answer's text, empty for none; ``tools`` those of the arguments of some tools.
 
+    ``forced`` names the tools of which one must be called and no other may be; empty where no call is forced.
     ``enforced`` tells that the engine was given the constraint.
     """
 
     text: str = ""
     tools: Mapping[str, str] = {}
     enforced: bool = True
+    forced: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.text or self.tools)
+        return bool(self.text or self.tools or self.forced)
 
 
 class Verifier:
@@ -65,6 +67,9 @@ class Verifier:
 
     def _breaks(self, text: str) -> bool:
         if self._cut:
+            return True
+        forced = self._rules.forced
+        if forced and (not self._names or not set(forced).issuperset(self._names)):
             return True
         calls = zip(self._names, ("".join(parts) for parts in self._arguments), strict=True)
         schemas = self._rules.tools

@@ -45,6 +45,15 @@ def uuid7() -> uuid.UUID:
     return uuid.UUID(int=value)
 
 
+def minted(identifier: str) -> float | None:
+    """Return the Unix time of a version 7 UUID; None for any other text."""
+    try:
+        value = uuid.UUID(identifier)
+    except ValueError:
+        return None
+    return (value.int >> 80) / 1000 if value.version == 7 else None
+
+
 def dispatch_id(request: str, attempt: int) -> str:
     """Id of one dispatch on an engine, unique per attempt (spec engine-contract 2.6).
 

@@ -14,6 +14,9 @@ from smg.telemetry.metrics import Metrics
 log = logging.getLogger("smg.pipeline")
 routed = logging.getLogger("smg.routing")
 
+# Models, and what their prompts have no place for, that the log has told of.
+_unshown: set[tuple[str, str]] = set()
+
 
 def decision(lease: Lease) -> str:
     """A routing decision in one line, as the header ``x-smg-routing-decision`` has it."""
@@ -62,6 +65,7 @@ class Facts:
         # By the ids of all workers that were chosen.
         self._places: dict[str, str] = {}
         self._ignored: frozenset[str] = frozenset()
+        self._unshown = ""
         self._first: float | None = None
         # Of an attempt on a pair: its contract, its start, and the end of its prefill.
         self._pair = ""
@@ -78,6 +82,14 @@ class Facts:
     def ignored(self, features: Iterable[str]) -> None:
         """The engines will not be asked for ``features`` (or fields of the body), whichever is chosen."""
         self._ignored = frozenset(features)
+
+    def unshown(self, what: str) -> None:
+        """The model's chat template leaves out ``what``. The log says so once for a model."""
+        self._unshown = f"the model's prompt has no place for {what}"
+        if (self._model, what) not in _unshown:
+            _unshown.add((self._model, what))
+            facts = {"model": self._model, "what": what}
+            log.warning("the model's prompt has no place for what clients send", extra=facts)
 
     def invalid(self, reason: str) -> None:
         """A choice does not match what it was bound to, for a reason of ``constraints.verify``."""
@@ -110,8 +122,9 @@ class Facts:
             self._pair = lease.worker.runtime
             self._dispatched = clock.monotonic()
         notes.pop("warning", None)
-        if lacks := lease.lacks | self._ignored:
-            notes["warning"] = warning(lacks)
+        lacks = lease.lacks | self._ignored
+        if told := [text for text in (self._unshown, warning(lacks) if lacks else "") if text]:
+            notes["warning"] = "; ".join(told)
         notes["decision"] = decision(lease)
         self._chosen(lease, "regular" if lease.prefill is None else "decode")
         if routed.isEnabledFor(logging.DEBUG):

@@ -5,6 +5,7 @@ A model that is loaded and a short prompt take no wait, so they take no coroutin
 
 from msgspec.structs import replace
 
+from smg.constraints.plan import offered
 from smg.core.request import GenerationRequest
 from smg.fleet.records import ModelRecord
 from smg.pipeline.facts import Facts
@@ -39,6 +40,8 @@ async def make_plan(services: Services, interrupt: Interrupt, facts: Facts, requ
     if request.suffix is not None and request.prompt_text is not None:
         request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
     prepared, media = await _prompt_of(services, interrupt, model, text, request)
+    if request.messages and offered(request) and not text.chat(tools=True).shows_tools:
+        facts.unshown("tools")
     limits = fit(model, request.limits, len(prepared.ids))
     stops = share_out(request.stop, model.eos_ids, text.tokenizer)
     reading = read(services, model, text, parsers, request, prepared)

@@ -18,6 +18,7 @@ import msgspec
 from smg._native.region import Region
 from smg.config import Settings
 from smg.core import clock
+from smg.fleet import roles
 from smg.fleet.records import FleetSnapshot
 from smg.server import process
 from smg.server.engine_child import EngineCommand
@@ -224,8 +225,8 @@ class Supervisor:
         if self._announced or not self.region.snapshot_version():
             return
         snapshot = msgspec.msgpack.decode(self.region.snapshot()[1], type=FleetSnapshot)
-        models = [model.id for model in snapshot.models if model.tokenizer_dir]
-        if models and any(worker.status == "ready" for worker in snapshot.workers):
+        models = servable(snapshot)
+        if models:
             self._announced = True
             self._on_serving(models)
 
@@ -322,3 +323,16 @@ class Supervisor:
         self._wakeup.close()
         self._waker.close()
         self.region.close()
+
+
+def servable(snapshot: FleetSnapshot) -> list[str]:
+    """Ids of the models that can be asked for: their engines are ready, and take text or have their tokenizer here."""
+    ready = [worker for worker in snapshot.workers if worker.status == "ready"]
+    text = {name for worker in ready if worker.kind != "tokens" for name in worker.models}
+    tokens = roles.served(worker for worker in ready if worker.kind == "tokens")
+    return [
+        model.id
+        for model in snapshot.models
+        if not (names := {model.id, *model.aliases}).isdisjoint(text)
+        or (model.tokenizer_dir and not names.isdisjoint(tokens))
+    ]

@@ -10,7 +10,7 @@ import msgspec
 
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import Constraint, GenerationRequest, Message, ToolChoice
-from smg.text import call_format, content_format, messages, system_roles, thinking
+from smg.text import call_format, content_format, messages, system_roles, thinking, tool_place
 from smg.text.media import unmark
 from smg.text.native.table import Native
 from smg.text.shield import reveal
@@ -37,7 +37,10 @@ class Rendered(msgspec.Struct, frozen=True):
 
 
 class Chat:
-    """``source`` compiled and probed; ``tokenizer`` gives the special tokens and the shield."""
+    """``source`` compiled and probed; ``tokenizer`` gives the special tokens and the shield.
+
+    ``shows_tools`` tells whether the model sees the tools of a request.
+    """
 
     def __init__(self, source: str, tokenizer: Tokenizer, native: Native | None = None) -> None:
         """Compile and probe; ``native`` is what the model has beside ``source``, or in its stead.
@@ -57,6 +60,7 @@ class Chat:
         )
         self.roles = system_roles.detect(self.template, self._special)
         self.toggle = thinking.detect(self.template, self._special)
+        self.shows_tools = self._complete is not None or tool_place.detect(self.template, self._special)
 
     def render(self, request: GenerationRequest) -> Rendered:
         """Render the messages of ``request``.

@@ -144,7 +144,9 @@ def _arguments(call: ToolCall, format: CallFormat, path: str) -> Any:
         return value
     if format.texts:
         return call.arguments
-    raise bad_request("the arguments of a tool call must be a JSON object", path)
+    # No other form of them would be what the model has learnt to read (spec text-pipeline 8).
+    message = "this model's prompt takes a tool call's arguments as a JSON object; leave out a call that was cut off"
+    raise bad_request(message, path)
 
 
 def tools_to_dicts(tools: Sequence[Tool], names: Sequence[str] = ()) -> list[dict[str, Any]]:

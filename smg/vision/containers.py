@@ -38,6 +38,9 @@ class Deadline:
             raise GatewayError("media_timeout", message)
 
 
+UNLIMITED = Deadline(0, "media")
+
+
 @contextmanager
 def opened(encoded: Encoded, kind: str) -> Iterator[Any]:
     """An ``av.container.InputContainer`` over ``encoded``.

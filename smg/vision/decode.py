@@ -6,8 +6,8 @@ half the time and does not hold the GIL. What it refuses goes to Pillow again, s
 """
 
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +19,7 @@ from PIL import Image, UnidentifiedImageError
 
 from smg.core.errors import GatewayError
 from smg.core.media import Encoded
+from smg.vision.containers import UNLIMITED, Deadline
 from smg.vision.reader import reader
 
 U8: TypeAlias = NDArray[np.uint8]
@@ -37,6 +38,7 @@ _PLUGINS = {
 }
 
 _ORIENTATION = 0x0112
+_BAND_PIXELS = 1 << 20
 _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
 
 
@@ -75,12 +77,28 @@ _TURN: dict[int, Callable[[U8], U8]] = {
 }
 
 
-def decode_image(data: Encoded, options: DecodeOptions = DEFAULT_OPTIONS, param: str | None = None) -> Decoded:
+def count_pixels(data: Encoded) -> int:
+    """Pixels of an image by its header; 0 for what is none, or too large to be opened."""
+    try:
+        with Image.open(reader(data), formats=_formats()) as image:
+            return image.width * image.height
+    except Exception:
+        # Whatever is wrong with it is told by ``decode_image``.
+        return 0
+
+
+def decode_image(
+    data: Encoded,
+    options: DecodeOptions = DEFAULT_OPTIONS,
+    param: str | None = None,
+    deadline: Deadline = UNLIMITED,
+) -> Decoded:
     """Decode the first frame of an image. CPU-bound: run it on the media pool.
 
     Raises:
         GatewayError: ``media_undecodable`` when it is no image, broken or truncated; ``media_too_large`` when it has
-            more than ``options.max_pixels``. ``param`` is passed on.
+            more than ``options.max_pixels``; ``media_timeout`` when ``deadline`` is over, which is looked at
+            between steps. ``param`` is passed on.
     """
     try:
         with Image.open(reader(data), formats=_formats()) as image:
@@ -90,12 +108,14 @@ def decode_image(data: Encoded, options: DecodeOptions = DEFAULT_OPTIONS, param:
             if max(width, height) > options.max_side:
                 message = f"the image is wider or higher than {options.max_side} pixels"
                 raise GatewayError("media_too_large", message, param=param)
-            turn = int(image.getexif().get(_ORIENTATION, 1) or 1) if options.orient else 1
             kind = image.format or ""
-            pixels = _turbo(data, image)
-            if pixels is None:
-                image.load()
-                pixels = _to_rgb(image, options.background)
+            with _watched(image, deadline):
+                turn = int(image.getexif().get(_ORIENTATION, 1) or 1) if options.orient else 1
+                pixels = _turbo(data, image)
+                if pixels is None:
+                    image.load()
+                    pixels = _in_bands(image, options.background, deadline)
+            deadline.check()
     except GatewayError:
         raise
     except Image.DecompressionBombError:
@@ -135,6 +155,39 @@ def _turbo(data: Encoded, image: Image.Image) -> U8 | None:
     except ValueError:
         return None
     return pixels if pixels.shape[:2] == (image.height, image.width) else None
+
+
+@contextmanager
+def _watched(image: Any, deadline: Deadline) -> Iterator[None]:
+    """Look at the time whenever Pillow reads another piece of the file to decode it."""
+    read = getattr(image, "load_read", None)
+
+    def checked(size: int) -> bytes:
+        deadline.check()
+        # Some formats put another file there when they begin to load.
+        piece: bytes = image.fp.read(size) if read is None else read(size)
+        return piece
+
+    image.load_read = checked
+    try:
+        yield
+    finally:
+        # Or the image would hold itself, and its pixels, until the garbage collector comes by.
+        del image.load_read
+
+
+def _in_bands(image: Image.Image, background: tuple[int, int, int], deadline: Deadline) -> U8:
+    """The pixels of a loaded image, some rows at a time: on the way they are in memory several times over."""
+    width, height = image.size
+    rows = max(1, _BAND_PIXELS // width)
+    if rows >= height:
+        return _to_rgb(image, background)
+    out = np.empty((height, width, 3), np.uint8)
+    for top in range(0, height, rows):
+        deadline.check()
+        bottom = min(top + rows, height)
+        out[top:bottom] = _to_rgb(image.crop((0, top, width, bottom)), background)
+    return out
 
 
 def _to_rgb(image: Image.Image, background: tuple[int, int, int]) -> U8:

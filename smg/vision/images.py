@@ -1,11 +1,14 @@
 """Images as a medium: one from its bytes to its part of the tensor."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from smg.core import clock
 from smg.core.media import Encoded
 from smg.vision.cache import Processed
-from smg.vision.decode import DEFAULT_OPTIONS, DecodeOptions, decode_image
+from smg.vision.containers import Deadline
+from smg.vision.decode import DEFAULT_OPTIONS, DecodeOptions, count_pixels, decode_image
 from smg.vision.families.base import Family
 from smg.vision.model import VisionModel
 from smg.vision.normalise import STORAGE, Precision
@@ -13,13 +16,14 @@ from smg.vision.pool import Split
 
 
 class ImageMedium:
-    """Images to one model (``items.Medium``)."""
+    """Images to one model (``items.Medium``); ``timeout_secs`` bounds the work for one (0: no limit)."""
 
     kind = "image"
 
-    def __init__(self, model: VisionModel, options: DecodeOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, model: VisionModel, options: DecodeOptions = DEFAULT_OPTIONS, timeout_secs: float = 0.0) -> None:
         self._model = model
         self._options = options
+        self._timeout_secs = timeout_secs
         self.placeholder = model.placeholder
         self.limit = model.limit
         self.search_id = model.search_id
@@ -30,16 +34,34 @@ class ImageMedium:
         """See ``items.Medium``."""
         return self._model.family(precision)
 
+    def weight(self, encoded: Encoded) -> int:
+        """See ``items.Medium``."""
+        return count_pixels(encoded)
+
     def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """See ``items.Medium``; the pixels live no longer than the call."""
         started = clock.monotonic()
-        pixels = decode_image(encoded, self._options).pixels
+        deadline = Deadline(self._timeout_secs, self.kind)
+        pixels = decode_image(encoded, self._options, deadline=deadline).pixels
         decode_secs = clock.monotonic() - started
         family = self.family(precision or "float32")
         plan = family.plan(pixels.shape[0], pixels.shape[1])
         if precision is None:
             return Processed(plan, None, decode_secs)
         out = np.empty(plan.shape, STORAGE[precision])
-        family.fill(pixels, plan, out, split)
+        family.fill(pixels, plan, out, _timed(split, deadline))
         out.flags.writeable = False
         return Processed(plan, out, decode_secs)
+
+
+def _timed(split: Split, deadline: Deadline) -> Split:
+    """``split`` that looks at the time before each range of rows."""
+
+    def timed(rows: int, work: Callable[[int, int], None]) -> None:
+        def checked(y0: int, y1: int) -> None:
+            deadline.check()
+            work(y0, y1)
+
+        split(rows, checked)
+
+    return timed

@@ -65,6 +65,10 @@ class Medium(Protocol):
         """The family for tensors of this element type."""
         ...
 
+    def weight(self, encoded: Encoded) -> int:
+        """About what the item costs, in pixels of an image; takes no longer than reading its header."""
+        ...
+
     def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """Decode and preprocess one item; without ``precision`` it is only planned. CPU-bound.
 
@@ -75,7 +79,7 @@ class Medium(Protocol):
 
 
 class Room:
-    """Bytes that the media of one request may still become; ``most`` at first."""
+    """Bytes that the media of one request may still become; ``most`` at first. The request's turns go by it, too."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -128,15 +132,14 @@ class Items:
         """
 
         async def one(item: Fetched) -> LoadedItem:
-            loaded = await self._one(medium, item.encoded, precision, item.param)
+            loaded = await self._one(medium, item, precision, room)
             room.take(loaded.processed.nbytes, medium.kind, item.param)
             return loaded
 
         return await together([one(item) for item in fetched])
 
-    async def _one(
-        self, medium: Medium, encoded: Encoded, precision: Precision | None, param: str | None
-    ) -> LoadedItem:
+    async def _one(self, medium: Medium, item: Fetched, precision: Precision | None, room: Room) -> LoadedItem:
+        encoded, param = item
         identity = medium.settings
         if len(encoded) <= _HASH_INLINE:
             digest = blake3(b"".join((encoded, identity))).digest()
@@ -145,7 +148,7 @@ class Items:
 
         try:
             processed = await self._cache.get(
-                digest + (precision or "").encode(), lambda: self._process(medium, encoded, precision)
+                digest + (precision or "").encode(), lambda: self._process(medium, encoded, precision, room)
             )
         except GatewayError as error:
             if error.status != 400:
@@ -156,19 +159,20 @@ class Items:
             self._metrics.mm_items_total.inc(medium.kind)
         return LoadedItem(encoded, digest, processed)
 
-    async def _process(self, medium: Medium, encoded: Encoded, precision: Precision | None) -> Processed:
+    async def _process(self, medium: Medium, encoded: Encoded, precision: Precision | None, room: Room) -> Processed:
         def job() -> tuple[Processed, float]:
             started = clock.monotonic()
             return medium.process(encoded, precision, self._pool.split), clock.monotonic() - started
 
-        processed, seconds = await self._pool.run(job)
+        weight = await background(medium.weight, encoded)
+        processed, seconds = await self._pool.run(job, room, weight)
         if self._metrics is not None:
             self._metrics.mm_processed_total.inc(medium.kind)
             self._metrics.mm_decode_seconds.observe(processed.decode_secs, medium.kind)
             self._metrics.mm_preprocess_seconds.observe(seconds - processed.decode_secs, medium.kind)
         return processed
 
-    async def joined(self, layout: Layout, items: Sequence[LoadedItem]) -> list[Tensor]:
+    async def joined(self, layout: Layout, items: Sequence[LoadedItem], room: Room | None = None) -> list[Tensor]:
         """The items' tensors, contiguous, so that their bytes in order are those of the batch.
 
         Items of unequal size in a batched layout are padded with zeros to the largest.
@@ -179,7 +183,7 @@ class Items:
         largest = tuple(np.max([tensor.shape for tensor in found], axis=0))
         if layout.kind == "flat" or all(tensor.shape == largest for tensor in found):
             return found
-        return await together([self._pool.run(_padding(tensor, largest)) for tensor in found])
+        return await together([self._pool.run(_padding(tensor, largest), room, tensor.size) for tensor in found])
 
 
 def _padding(tensor: Tensor, shape: tuple[int, ...]) -> Callable[[], Tensor]:

@@ -1,20 +1,25 @@
 """The threads that decode and preprocess media: a bounded pool at lower priority, and row bands over it.
 
 Kernels and decoders release the GIL, so threads scale. They run at a lower priority than the event loop, so that a
-burst of large images delays other images and never a token (spec multimodal 18).
+burst of large images delays other images and never a token (spec multimodal 18). ``turns`` says which item is next.
 """
 
 import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from smg.core.background import step_back
 from smg.core.errors import GatewayError
+from smg.text.memory import give_back
+from smg.vision.turns import Turns
 
 T = TypeVar("T")
+
+# Decoders leave holes in the heap, hundreds of megabytes after huge images; small ones are not worth the search.
+_HEAVY = 1 << 25
 
 
 class Split(Protocol):
@@ -68,6 +73,24 @@ class _Bands:
             raise self._error
 
 
+class _Job(NamedTuple):
+    """Work that waits for a thread, and who waits for it."""
+
+    work: Callable[[], Any]
+    weight: int
+    future: Future[Any]
+
+    def run(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self.work()
+        except BaseException as error:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+
 class MediaPool:
     """At most ``threads`` media jobs at a time and ``queued`` waiting; threads start with the first job.
 
@@ -79,9 +102,13 @@ class MediaPool:
         self._limit = threads + queued
         self._jobs = 0
         self._executor = ThreadPoolExecutor(threads, "smg-vision", initializer=step_back)
+        self._lock = threading.Lock()
+        self._turns: Turns[_Job] = Turns()
+        self._worked = 0
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """Run ``job`` on a pool thread.
+    async def run(self, job: Callable[[], T], request: object = None, weight: int = 0) -> T:
+        """Run ``job`` on a pool thread when it is the turn of ``request``; None is one of its own. ``weight`` is about
+        what it costs, in pixels of an image.
 
         A cancelled caller stops waiting at once; a job that has not started is dropped.
 
@@ -91,11 +118,30 @@ class MediaPool:
         if self._jobs >= self._limit:
             raise GatewayError("overloaded", "too many images are waiting to be processed")
         self._jobs += 1
-        future = self._executor.submit(job)
+        future: Future[T] = Future()
         # Counted until the thread is really done with it, even if the caller has left.
         loop = asyncio.get_running_loop()
         future.add_done_callback(lambda _: _call_soon(loop, self._done))
+        with self._lock:
+            self._turns.add(future if request is None else request, weight, _Job(job, weight, future))
+        self._executor.submit(self._serve)
         return await asyncio.wrap_future(future)
+
+    def _serve(self) -> None:
+        """Do what is next: there is a call of this for every job."""
+        with self._lock:
+            job = self._turns.take()
+        job.run()
+        weight = job.weight
+        # With it goes what the work refers to, the bytes of a request.
+        del job
+        with self._lock:
+            self._worked += weight
+            tidy = self._worked >= _HEAVY and not self._turns
+            if tidy:
+                self._worked = 0
+        if tidy:
+            give_back()
 
     def _done(self) -> None:
         self._jobs -= 1
@@ -123,6 +169,10 @@ class MediaPool:
     def close(self) -> None:
         """Drop waiting jobs and end the threads without waiting for running ones."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            waiting = [self._turns.take() for _ in iter(self._turns.__bool__, False)]
+        for job in waiting:
+            job.future.cancel()
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

@@ -87,7 +87,7 @@ class Vision:
             settings = self._settings
             return video_medium(name, files, tokens, settings.resample, settings.video_sampling, self._video_limits)
         model = vision_model(name, files, tokens, self._settings.resample) if kind == "image" else None
-        return None if model is None else ImageMedium(model, self._image_options)
+        return None if model is None else ImageMedium(model, self._image_options, self._settings.decode_timeout_secs)
 
     async def inputs(
         self,
@@ -133,7 +133,7 @@ class Vision:
         kind: Precision | None = precision  # type: ignore[assignment]
         items = await self._items.load(medium, fetched, kind, room)
         family = medium.family(kind or "float32")
-        arrays = None if kind is None else await self._items.joined(family.layout, items)
+        arrays = None if kind is None else await self._items.joined(family.layout, items, room)
         return Group(medium, family, items, [family.prompt(item.plan, medium.vocabulary) for item in items], arrays)
 
     @property

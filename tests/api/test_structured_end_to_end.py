@@ -267,6 +267,21 @@ class TestWhatComesOut:
             assert await metric(services, f"structured_output_invalid_total\0vllm\0{why}") == 1
             assert "does not match" in caplog.text
 
+    @pytest.mark.parametrize("choice", ["required", NAMED])
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_a_forced_call_that_does_not_come_is_told(self, tmp_path, caplog, choice, stream):
+        async with world(tmp_path, "It is warm there.") as (_, services, client):
+            fields = {"model": "vllm", "messages": HI, "tools": TOOLS, "tool_choice": choice}
+            if stream:
+                chunks = [chunk async for chunk in await client.chat.completions.create(stream=True, **fields)]
+                assert chunks[-1].choices[0].finish_reason == "stop"
+            else:
+                raw = await client.chat.completions.with_raw_response.create(**fields)
+                assert raw.parse().choices[0].message.content == "It is warm there."
+                assert raw.headers["x-smg-warning"] == "an answer does not match the requested format (engine)"
+            assert await metric(services, "structured_output_invalid_total\0vllm\0engine") == 1
+            assert "does not match" in caplog.text
+
     async def test_an_engine_that_cannot_satisfy_a_constraint(self, tmp_path):
         fault = Fault(
             status=grpc.StatusCode.FAILED_PRECONDITION,

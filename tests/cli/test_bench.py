@@ -146,6 +146,16 @@ def test_micro_prints_one_json_object(tmp_path, capsys):
     assert figures["test_it"]["median_us_per_token"] == pytest.approx(figures["test_it"]["median_us"] / 4, abs=1e-3)
 
 
+def test_micro_says_which_extra_it_needs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bench, "_MICRO_NEEDS", ("pytest", "no_such_module"))
+    assert bench.micro(json=True, match=None, folder=tmp_path) == 2
+    told = capsys.readouterr().err
+    assert told == (
+        "smg-bench: the micro benchmarks need no_such_module; "
+        "install smg-server with the extra 'bench' (pip install -e '.[bench]')\n"
+    )
+
+
 def test_micro_outside_a_checkout_is_refused(tmp_path, capsys):
     assert bench.micro(json=True, match=None, folder=tmp_path / "none") == 2
     assert "need a checkout" in capsys.readouterr().err

@@ -151,3 +151,12 @@ def test_plain_columns_stand_below_each_other():
 )
 def test_ages(moment, text):
     assert age(moment, 1000.0) == text
+
+
+def test_a_ready_engine_whose_model_has_no_tokenizer_says_why():
+    model = {"id": "qwen", "aliases": ["fast"], "tokenizer_dir": "", "tokenizer_error": "No space left on device"}
+    served = model | {"id": "llama", "tokenizer_dir": "/bundles/1"}
+    fleet = {"workers": [WORKER | {"status": "ready"}], "models": [model, served]}
+    assert rows(fleet, 1000.0)[0]["why"] == "no tokenizer for qwen: No space left on device"
+    fleet["workers"][0] = WORKER | {"status": "ready", "models": ["fast"], "reason": "slow"}
+    assert rows(fleet, 1000.0)[0]["why"] == "slow; no tokenizer for qwen: No space left on device"

@@ -107,6 +107,20 @@ def test_keys_of_engines_are_for_engines_there_are():
     assert "secret" not in str(caught.value)
 
 
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
+    config = tmp_path / "smg.yaml"
+    config.write_text("server: {prot: 5, port: x}\nfoo: 1\nrouting: 3\nfleet:\n")
+    with pytest.raises(SettingsError) as caught:
+        load(["--config", str(config)], {})
+    first, *others = str(caught.value).splitlines()
+    assert first.startswith(f"--config: {config}: there is no group 'foo' (there are: admission, ")
+    assert others == [
+        f"--config: {config}: group 'routing': expected a mapping of settings",
+        "server.prot: Object contains unknown field 'prot'",
+        "server.port: Expected 'int', got 'str'",
+    ]
+
+
 class TestModels:
     """Settings of single models, which only a file can give."""
 

@@ -62,6 +62,22 @@ def test_arguments_of_bound_tools():
     assert verifier.broken(STOP) == ""
 
 
+@pytest.mark.parametrize(
+    ("events", "finish", "reason"),
+    [
+        (called('{"x": 1}'), Finish(0, "tool_calls"), ""),
+        (said("I would rather talk."), STOP, "engine"),
+        ([], STOP, "engine"),
+        (said("Let me"), Finish(0, "length"), "length"),
+        ([ToolCallStart(0, 0, "c", "g"), ToolCallEnd(0, 0, True)], Finish(0, "tool_calls"), "engine"),
+    ],
+)
+def test_a_forced_call_has_to_come_and_be_of_a_tool_that_was_asked_for(events, finish, reason):
+    verifier = Verifier(Rules(forced=("f", "h")))
+    verifier.take(events)
+    assert verifier.broken(finish) == reason
+
+
 def test_a_call_that_broke_off():
     verifier = Verifier(Rules(tools={"f": SCHEMA}))
     verifier.take(called('{"x": 1', complete=False))

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections import Counter
 
 import pytest
@@ -65,3 +66,10 @@ def test_dispatch_ids_are_never_prefixes_of_each_other():
     made = sorted(ids.dispatch_id("chatcmpl-abc", attempt) for attempt in range(1, 30))
     for one, two in itertools.pairwise(made):
         assert not two.startswith(one)
+
+
+def test_version_7_uuids_tell_when_they_were_made():
+    assert ids.minted("01941f29-7c00-7000-8000-0000deadbeef") == 0x01941F297C00 / 1000
+    assert abs(ids.minted(str(ids.uuid7())) - time.time()) < 60
+    assert ids.minted("6ba7b810-9dad-41d1-80b4-00c04fd430c8") is None
+    assert ids.minted("w9") is None

@@ -210,7 +210,10 @@ async def test_prompt_logprobs_are_what_generating_the_prompt_would_have_given(s
     values = [row.value for row in rows.token_logprobs[1:]]
     assert all(value <= 0 for value in values)
     assert [next(iter(top.token_ids)) for top in rows.top_logprobs[1:]] == whole[1:]
-    assert {len(top.values) for top in rows.top_logprobs[1:]} == {3}
+    # Three, and the token itself where it is none of these.
+    assert {(len(top.values), top.values[0] < min(top.values[1:])) for top in rows.top_logprobs[1:]} <= {
+        *((3, False), (3, True), (4, True))
+    }
     generated = [value for chunk in free.chunks[0] for value in chunk.output_logprobs.token_logprobs]
     assert values[len(prompt) - 1 :] == pytest.approx(generated, abs=1e-6)
     # Once only, whatever the cache holds by now.

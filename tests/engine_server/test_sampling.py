@@ -162,8 +162,10 @@ def test_logprobs_are_of_the_raw_logits_with_the_sampled_token_first():
     logits = np.log(np.array([0.5, 0.2, 0.3], dtype=np.float32))
     row = logprobs(logits, 1, 2)
     assert row.value == pytest.approx(np.log(0.2), abs=1e-6)
-    assert row.ids == [1, 0]
-    assert row.values == pytest.approx(np.log([0.2, 0.5]), abs=1e-6)
+    assert row.ids == [1, 0, 2]
+    assert row.values == pytest.approx(np.log([0.2, 0.5, 0.3]), abs=1e-6)
+    assert logprobs(logits, 2, 2).ids == [2, 0]
+    assert [logprobs(logits, token, 1).ids for token in range(3)] == [[0], [1, 0], [2, 0]]
     assert logprobs(logits, 0, 3).ids == [0, 2, 1]
     bare = logprobs(logits, 1, 0)
     assert (bare.value, bare.ids, bare.values) == (row.value, [], [])

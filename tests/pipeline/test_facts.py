@@ -2,6 +2,8 @@
 
 import logging
 
+import msgspec
+
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.fleet.records import WorkerRecord
@@ -88,3 +90,15 @@ def test_a_failed_attempt_names_the_engines_url(caplog):
     made.retried(GatewayError("worker_failed", "gone", detail="UNAVAILABLE: gone"), "p1", 2, 0.0)
     [record] = caplog.records
     assert (record.worker, record.worker_url, record.error) == ("p1", "grpc://p1", "UNAVAILABLE: gone")
+
+
+def test_what_the_prompt_has_no_place_for_is_told_every_client_and_logged_once(caplog):
+    lacking = msgspec.structs.replace(LEASE, lacks=frozenset({"logprobs"}))
+    for lease, told in ((LEASE, ""), (lacking, "; not supported by the engine and ignored: logprobs")):
+        made, ctx, _ = facts()
+        made.model("without a place for tools")
+        made.unshown("tools")
+        for attempt in (1, 2):
+            made.selected(lease, attempt)
+            assert ctx.notes["warning"] == f"the model's prompt has no place for tools{told}"
+    assert caplog.text.count("no place for what clients send") == 1

@@ -33,6 +33,7 @@ from smg.core.request import (
     Sampling,
     StopRules,
     Tool,
+    ToolChoice,
 )
 from smg.core.stream import ByteTemplate, Counter, RowSpec
 from smg.engine_server.mock import tokenizer as mock
@@ -476,6 +477,21 @@ async def test_a_model_whose_ids_cannot_be_decoded_is_refused_at_once(monkeypatc
     assert (caught.value.code, caught.value.status) == ("not_implemented", 501)
     assert place.drivers.opened == []
     assert place.idle()
+
+
+@pytest.mark.parametrize(
+    ("shown", "choice", "warning"),
+    [
+        (True, ToolChoice(), None),
+        (False, ToolChoice("none"), None),
+        (False, ToolChoice(), "the model's prompt has no place for tools"),
+    ],
+)
+async def test_tools_that_the_model_is_not_shown_are_told(monkeypatch, shown, choice, warning):
+    monkeypatch.setattr(text_model().chat(True), "shows_tools", shown)
+    ctx = context()
+    await run(world({"w1": [ONE_LINE]}), ctx, tools=[Tool("f")], tool_choice=choice)
+    assert ctx.notes.get("warning") == warning
 
 
 class TestDirect:

@@ -2,6 +2,7 @@ import pytest
 
 from smg._native.region import COMPUTED, FAILURES, LAST_OK, PROCESSED
 from smg.config.settings import RoutingSettings
+from smg.core import clock, ids
 from smg.core.errors import GatewayError
 from smg.fleet.records import ModelRecord, WorkerRecord
 from smg.routing.fleet_router import FleetRouter, outcome_of
@@ -49,6 +50,20 @@ class TestWhichModel:
         fleet.snapshot().workers[-1].status = "failed"
         with pytest.raises(GatewayError, match="does not exist"):
             resolve(fleet.snapshot(), "nope")
+
+    def test_a_silent_engine_is_waited_for_only_while_it_is_new(self, fleet, monkeypatch):
+        silent = WorkerRecord(str(ids.uuid7()), 9, "grpc://w9")
+        fleet.snapshot().workers.append(silent)
+        with pytest.raises(GatewayError) as caught:
+            resolve(fleet.snapshot(), "nope")
+        told = "engines that have not told yet what they serve: 1"
+        assert caught.value.message == f"no engine that serves 'nope' is ready yet; {told}"
+        later = clock.wall() + 301
+        monkeypatch.setattr(clock, "wall", lambda: later)
+        with pytest.raises(GatewayError) as caught:
+            resolve(fleet.snapshot(), "nope")
+        assert (caught.value.code, caught.value.status) == ("model_not_found", 404)
+        assert caught.value.message == f"the model 'nope' does not exist; available: qwen, llama; {told}"
 
     def test_an_alias_finds_its_model(self, fleet):
         fleet.snapshot().models.append(ModelRecord("big", aliases=["small"]))

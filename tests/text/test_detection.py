@@ -2,10 +2,12 @@
 
 import pytest
 
-from smg.core.request import GenerationRequest
-from smg.text import call_format, content_format, system_roles, thinking
+from smg.core.errors import GatewayError
+from smg.core.request import GenerationRequest, Message, ToolCall
+from smg.text import call_format, content_format, system_roles, thinking, tool_place
 from smg.text.call_format import CallFormat
 from smg.text.content_format import ROLES, reads_parts
+from smg.text.messages import Forms, to_dicts
 from smg.text.system_roles import SystemRoles
 from smg.text.template import compile_template
 from smg.text.thinking import Toggle
@@ -197,3 +199,31 @@ def test_a_template_that_is_off_by_default_stays_off_until_asked():
 )
 def test_reopening_an_assistant_turn(prompt, reasoning, text, expected):
     assert thinking.reopen(prompt, reasoning, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"),
+    [
+        (LOOP, False),
+        ("{{ tools | tojson }}" + LOOP, True),
+        ("{% for m in messages %}{% if m.role == 'system' %}{{ tools | tojson }}{% endif %}{% endfor %}", True),
+        ("{% if tools %}{{ raise_exception('no tools') }}{% endif %}" + LOOP, True),
+        ("{% if tools %}You may call tools.{% endif %}" + LOOP, False),
+        ("{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + LOOP, False),
+    ],
+)
+def test_whether_the_model_sees_its_tools(source, verdict):
+    assert tool_place.detect(compile_template(source), {}) is verdict
+
+
+@pytest.mark.parametrize(("texts", "shown"), [(True, '{"city": "Os'), (False, None)])
+def test_arguments_that_were_cut_off_are_text_where_the_template_takes_text(texts, shown):
+    turn = Message("assistant", tool_calls=[ToolCall("c1", "f", '{"city": "Os')])
+    forms = Forms(calls=CallFormat(objects=True, texts=texts))
+    if shown is not None:
+        assert to_dicts([turn], forms)[0]["tool_calls"][0]["function"]["arguments"] == shown
+        return
+    with pytest.raises(GatewayError) as caught:
+        to_dicts([turn], forms)
+    assert (caught.value.status, caught.value.param) == (400, "messages[0].tool_calls[0].function.arguments")
+    assert caught.value.message.endswith("leave out a call that was cut off")

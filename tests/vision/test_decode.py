@@ -1,7 +1,9 @@
 """Encoded image to RGB: the pixels of Pillow, upright and opaque (spec multimodal 4)."""
 
+import gc
 import io
 import struct
+import weakref
 import zlib
 
 import numpy as np
@@ -10,7 +12,8 @@ from PIL import Image, ImageOps
 
 from smg.core.errors import GatewayError
 from smg.vision import decode
-from smg.vision.decode import DecodeOptions, decode_image
+from smg.vision.containers import Deadline
+from smg.vision.decode import DecodeOptions, count_pixels, decode_image
 
 
 def picture(width=70, height=50, channels=3):
@@ -200,3 +203,61 @@ def test_the_pixel_limit_holds_for_jpegs_too():
     data = encoded(Image.fromarray(picture(70, 50)), "JPEG")
     broken(data, "media_too_large", max_pixels=70 * 50 - 1)
     assert decode_image(data, DecodeOptions(max_pixels=70 * 50)).pixels.shape == (50, 70, 3)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "CMYK", "I;16"])
+def test_bands_of_a_large_image_are_the_whole_image(mode, monkeypatch):
+    rows = np.random.default_rng(1).integers(0, 256, (50, 70), np.uint8)
+    image = Image.fromarray(rows.astype(np.uint16) << 8) if mode == "I;16" else Image.fromarray(rows).convert(mode)
+    data = encoded(image, "TIFF")
+    whole = decode_image(data).pixels
+    monkeypatch.setattr(decode, "_BAND_PIXELS", 70 * 8)
+    np.testing.assert_array_equal(decode_image(data).pixels, whole)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF"])
+def test_decoding_ends_when_its_time_is_over(kind):
+    data = encoded(Image.new("RGB", (70, 50)), kind)
+    with pytest.raises(GatewayError) as caught:
+        decode_image(data, deadline=Deadline(1e-9, "image"))
+    assert (caught.value.code, caught.value.status) == ("media_timeout", 400)
+    assert caught.value.message == "decoding the image took longer than 1e-09 seconds"
+
+
+def test_a_png_is_given_up_between_two_pieces_of_its_file():
+    class Twice(Deadline):
+        checks = 0
+
+        def check(self):
+            self.checks += 1
+            if self.checks == 3:
+                raise GatewayError("media_timeout", "over")
+
+    noise = np.random.default_rng(2).integers(0, 256, (300, 300, 3), np.uint8)  # some 270 KB, which are not packed
+    deadline = Twice(0, "image")
+    with pytest.raises(GatewayError, match="over"):
+        decode_image(encoded(Image.fromarray(noise), "PNG"), deadline=deadline)
+    assert deadline.checks == 3
+
+
+def test_pixels_are_counted_by_the_header():
+    data = encoded(Image.new("L", (300, 200)), "PNG")
+    assert count_pixels(data) == count_pixels(memoryview(data)) == 60_000
+    assert count_pixels(data[:100]) == 60_000
+    assert count_pixels(b"no image") == 0
+
+
+def test_pixels_are_let_go_at_once(monkeypatch):
+    images = []
+
+    def remembered(image, *rest):
+        images.append(weakref.ref(image))
+        return decode._to_rgb(image, rest[0])
+
+    monkeypatch.setattr(decode, "_in_bands", remembered)
+    gc.disable()
+    try:
+        decode_image(encoded(Image.new("RGB", (70, 50)), "PNG"))
+        assert [image() for image in images] == [None]
+    finally:
+        gc.enable()

@@ -20,7 +20,7 @@ from smg.vision.fetch import Fetcher, Wanted
 from smg.vision.images import ImageMedium
 from smg.vision.items import Fetched, Items, Room
 from smg.vision.model import VisionModel
-from smg.vision.pool import MediaPool
+from smg.vision.pool import MediaPool, serial
 from smg.vision.sources import MediaPolicy
 
 
@@ -58,9 +58,9 @@ class Loader(Items):
         self.limit = limit
         super().__init__(self.pool, ProcessedCache(cache))
 
-        def counting(*arguments):
+        def counting(*arguments, **named):
             self.decoded += 1
-            return decode.decode_image(*arguments)
+            return decode.decode_image(*arguments, **named)
 
         monkeypatch.setattr(images, "decode_image", counting)
 
@@ -182,3 +182,25 @@ async def test_element_types_are_the_same_values_rounded(make):
 def test_the_configuration_decides_not_its_spelling():
     assert parse_config({}, {"size": 5}).size == {"shortest_edge": 5}
     assert model(a=1, b=2).settings == model(b=2, a=1).settings
+
+
+async def test_an_image_that_takes_too_long_is_refused_with_its_place(make):
+    class Short(ImageMedium):
+        def __init__(self, model):
+            super().__init__(model, timeout_secs=1e-9)
+
+    _, data = png(40, 60, 1)
+    fetched = [Fetched(data, "messages[0].content[3]")]
+    with pytest.raises(GatewayError) as caught:
+        await Items.load(make(), Short(model()), fetched, "float32", Room(1 << 20))
+    assert (caught.value.code, caught.value.param) == ("media_timeout", "messages[0].content[3]")
+
+
+def test_resizing_ends_when_the_time_of_an_image_is_over(monkeypatch):
+    pixels, data = png(900, 700, 1)
+    medium = ImageMedium(model(), timeout_secs=1.0)
+    monkeypatch.setattr(images, "decode_image", lambda *_, deadline: decode.Decoded(pixels, "PNG"))
+    monkeypatch.setattr(images.clock, "monotonic", iter([0.0, 0.0, 0.5, *[2.0] * 9]).__next__)
+    with pytest.raises(GatewayError) as caught:
+        medium.process(data, "float32", serial)
+    assert caught.value.code == "media_timeout"

@@ -8,6 +8,7 @@ import pytest
 
 from smg.core.background import NICENESS
 from smg.core.errors import GatewayError
+from smg.vision import pool as pool_module
 from smg.vision.pool import MediaPool, serial
 
 
@@ -100,3 +101,39 @@ def test_an_error_in_any_band_reaches_the_caller(pool):
 
     with pytest.raises(ValueError, match="band"):
         pool.split(10, work)
+
+
+async def test_a_small_job_of_another_request_waits_for_the_running_one_only(pool):
+    go, order = threading.Event(), []
+    blocking = [asyncio.create_task(pool.run(go.wait)) for _ in range(2)]
+    pool._limit = 100
+    large = [asyncio.create_task(pool.run(lambda: order.append("large"), "burst", 169_000_000)) for _ in range(8)]
+    await asyncio.sleep(0)
+    small = asyncio.create_task(pool.run(lambda: order.append("small"), "other", 4096))
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(*blocking, *large, small)
+    assert order.index("small") <= 1  # two threads take theirs at the same time
+    assert order.count("large") == 8
+
+
+async def test_memory_goes_back_to_the_system_when_heavy_work_is_done(pool, monkeypatch):
+    given = []
+    monkeypatch.setattr(pool_module, "give_back", lambda: given.append(pool.jobs))
+    await pool.run(lambda: None, "light", 1 << 20)
+    assert given == []
+    await pool.run(lambda: None, "heavy", 1 << 26)
+    pool.close()
+    pool._executor.shutdown(wait=True)
+    assert len(given) == 1
+
+
+async def test_those_who_wait_for_a_pool_that_is_closed_wait_no_longer(pool):
+    go = threading.Event()
+    running = [asyncio.create_task(pool.run(go.wait)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    pool.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running[2], 5)
+    go.set()
+    assert await asyncio.gather(*running[:2]) == [True, True]

@@ -133,7 +133,7 @@ class MediaSettings(Group, frozen=True):
         option("--video-sampling", "Whose choice of frames to follow: the Hugging Face processors' or vLLM's."),
     ] = "huggingface"
     decode_timeout_secs: Annotated[
-        float, option("--media-decode-timeout-secs", "Time to decode one recording or video; 0: no limit.", ge=0)
+        float, option("--media-decode-timeout-secs", "Time to decode one item; 0: no limit.", ge=0)
     ] = 30.0
     max_pixels: Annotated[int, option("--image-max-pixels", "Pixels of one image.", ge=1, le=357_913_941)] = 178_956_970
     ignore_orientation: Annotated[

@@ -169,9 +169,10 @@ class Candidates(msgspec.Struct, frozen=True):
 
 
 def logprobs(logits: Logits, token: int, count: int) -> Candidates:
-    """Log probability of ``token`` and ``count`` candidates (-1: all), from the logits before any adjustment.
+    """Log probability of ``token`` and the ``count`` best candidates (-1: all), from the logits before any adjustment.
 
     The candidates come as vLLM lists them: ``token`` first, then the others by rank (spec engine-contract 2.5).
+    ``token`` is one more where it is none of the best, or there would be no room for the likeliest.
     """
     row: Any = logits - logits.max()
     weights = np.exp(row).astype(np.float64)
@@ -180,5 +181,6 @@ def logprobs(logits: Logits, token: int, count: int) -> Candidates:
         return Candidates(float(row[token]), [], [])
     wanted = row.size if count < 0 else count
     ranked = head(weights, lambda ids: ids.size >= wanted)
-    order = [token, *ranked[ranked != token].tolist()][:wanted]
+    best = ranked[:wanted]
+    order = [token, *best[best != token].tolist()]
     return Candidates(float(row[token]), order, row[order].tolist())

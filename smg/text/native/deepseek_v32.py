@@ -130,7 +130,7 @@ def _answer(turn: Turn, thought: bool) -> str:
         )
     arguments = [arguments_of(call) for call in calls]
     if None in arguments:
-        raise refuse("the arguments of a tool call must be a JSON object")
+        raise refuse("the arguments of a tool call must be a JSON object; leave out a call that was cut off")
     named = [(call["function"]["name"], given or {}) for call, given in zip(calls, arguments, strict=True)]
     head = reasoning + END_THINK if thought else ""
     return head + (turn.get("content") or "") + calls_block("function_calls", named) + EOS

@@ -18,6 +18,9 @@ from smg.vision.model import Files, Tokens, Vocabulary
 from smg.vision.normalise import Precision, stored
 from smg.vision.pool import Split
 
+# Pixels that cost as much as one byte of a compressed recording, about.
+_WEIGHT = 4
+
 
 class AudioMedium:
     """Recordings to one model (``items.Medium``).
@@ -46,6 +49,10 @@ class AudioMedium:
         if made is None:
             made = self._made[precision] = self._kind(self._config, precision)
         return made
+
+    def weight(self, encoded: Encoded) -> int:
+        """See ``items.Medium``; estimated from the size, as a recording tells its length only when it is read."""
+        return len(encoded) * _WEIGHT
 
     def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """See ``items.Medium``."""

@@ -21,6 +21,9 @@ from smg.vision.video.decode import U8, VideoInfo, VideoLimits, read_video
 from smg.vision.video.families import Qwen2Video, VideoPlan, find_family
 from smg.vision.video.frames import Sampling
 
+# Pixels of decoded frames in one byte of a usual video, about.
+_WEIGHT = 64
+
 
 class VideoMedium:
     """Videos to one model (``items.Medium``).
@@ -59,6 +62,10 @@ class VideoMedium:
         if made is None:
             made = self._made[precision] = self._kind(self._config, self._flavour, precision, self._sampling)
         return made
+
+    def weight(self, encoded: Encoded) -> int:
+        """See ``items.Medium``; estimated from the size, as frames cost what they have of pixels."""
+        return len(encoded) * _WEIGHT
 
     def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """See ``items.Medium``. Frames become patches one at a time, so that one of them is held as pixels."""
