@@ -3,14 +3,18 @@
 import asyncio
 import contextlib
 import os
+from array import array
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import TypeVar
 
 import msgspec
 
 from smg.core.background import step_back
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
+from smg.core.turns import LONG_PROMPT
 from smg.text.chat import TAIL
 from smg.text.lazy_library import LibraryNeeded
 from smg.text.registry import TextModel
@@ -18,15 +22,19 @@ from smg.text.registry import TextModel
 # Prompts of fewer UTF-8 bytes are rendered and encoded where they are: a thread would cost more than it saves.
 INLINE_BYTES = 512
 
+T = TypeVar("T")
+
 
 class Prepared(msgspec.Struct, frozen=True):
     """A prompt as ids, and what parsers and decoding must know about it.
 
+    ``ids`` of a long prompt are an array of unsigned ints: an event loop that has to read 100,000 objects, and to free
+    them, does nothing else for milliseconds (field case PF-01).
     ``prompt_tail``, ``history`` and ``thinking`` are those of ``parsing.base.Start``. ``continues``: the output goes on
     from text of the prompt (``core.stream.RowSpec.continues``).
     """
 
-    ids: list[int]
+    ids: Sequence[int]
     prompt_tail: str = ""
     thinking: bool | None = None
     history: str = ""
@@ -46,7 +54,12 @@ async def prepare(model: TextModel, request: GenerationRequest) -> Prepared:
 
 async def prepared_apart(model: TextModel, request: GenerationRequest) -> Prepared:
     """Do what ``prepare`` does on a thread of its own. Raises as ``prepare``."""
-    return await asyncio.get_running_loop().run_in_executor(_threads(), prepare_now, model, request)
+    return await apart(lambda: prepare_now(model, request))
+
+
+async def apart(work: Callable[[], T]) -> T:
+    """Do ``work``, which renders, encodes or decodes something long, on one of the threads for that."""
+    return await asyncio.get_running_loop().run_in_executor(_threads(), work)
 
 
 def prepared_here(model: TextModel, request: GenerationRequest) -> Prepared | None:
@@ -94,7 +107,7 @@ async def prepare_pair(model: TextModel, first: str, second: str, path: str) -> 
         with contextlib.suppress(LibraryNeeded):
             ids = encode()
     if ids is None:
-        ids = await asyncio.get_running_loop().run_in_executor(_threads(), encode)
+        ids = await apart(encode)
     if not ids:
         raise GatewayError("empty_input", "the input has no tokens", param=path)
     return ids
@@ -103,13 +116,13 @@ async def prepare_pair(model: TextModel, first: str, second: str, path: str) -> 
 def _chat(model: TextModel, request: GenerationRequest) -> Prepared:
     rendered = model.chat(bool(request.tools)).render(request)
     ids = _encode(model, rendered.prompt, False)
-    return Prepared(ids, rendered.tail, rendered.thinking, rendered.history, bool(rendered.history))
+    return Prepared(_compact(ids), rendered.tail, rendered.thinking, rendered.history, bool(rendered.history))
 
 
 def _prompt(model: TextModel, text: str, add_special_tokens: bool) -> Prepared:
     bos = model.tokenizer.specials.bos
     ids = _encode(model, text, add_special_tokens and not (bos and text.startswith(bos))) if text else []
-    return Prepared(ids, text[-TAIL:], continues=True)
+    return Prepared(_compact(ids), text[-TAIL:], continues=True)
 
 
 def _encode(model: TextModel, text: str, add_special_tokens: bool) -> list[int]:
@@ -121,13 +134,17 @@ def _encode(model: TextModel, text: str, add_special_tokens: bool) -> list[int]:
         raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
 
 
-def _checked(request: GenerationRequest, size: int) -> list[int]:
+def _compact(ids: list[int]) -> Sequence[int]:
+    return array("I", ids) if len(ids) >= LONG_PROMPT else ids
+
+
+def _checked(request: GenerationRequest, size: int) -> Sequence[int]:
     ids = request.prompt_ids or []
     for index, token in enumerate(ids):
         if not 0 <= token < size:
             message = f"token id {token} is outside the vocabulary (0 to {size - 1})"
             raise bad_request(message, f"{request.prompt_path}[{index}]")
-    return list(ids)
+    return _compact(list(ids))
 
 
 def _path(request: GenerationRequest) -> str:
