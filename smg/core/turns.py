@@ -8,9 +8,11 @@ of them.
 import asyncio
 import weakref
 
+from smg._native.id_list import LONG_IDS
+
 # What a request costs the loop at once above so many bytes of body or tokens of prompt is worth a turn.
 LONG_BODY = 64 << 10
-LONG_PROMPT = 16 << 10
+LONG_PROMPT = LONG_IDS
 # Time for everybody else between two turns, in seconds: streams that are due now, and those that follow from them.
 _BREATH_SECS = 0.001
 

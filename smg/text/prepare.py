@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -11,10 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
+from smg._native.id_list import compact
 from smg.core.background import step_back
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
-from smg.core.turns import LONG_PROMPT
 from smg.text.chat import TAIL
 from smg.text.lazy_library import LibraryNeeded
 from smg.text.registry import TextModel
@@ -116,26 +115,22 @@ async def prepare_pair(model: TextModel, first: str, second: str, path: str) -> 
 def _chat(model: TextModel, request: GenerationRequest) -> Prepared:
     rendered = model.chat(bool(request.tools)).render(request)
     ids = _encode(model, rendered.prompt, False)
-    return Prepared(_compact(ids), rendered.tail, rendered.thinking, rendered.history, bool(rendered.history))
+    return Prepared(ids, rendered.tail, rendered.thinking, rendered.history, bool(rendered.history))
 
 
 def _prompt(model: TextModel, text: str, add_special_tokens: bool) -> Prepared:
     bos = model.tokenizer.specials.bos
     ids = _encode(model, text, add_special_tokens and not (bos and text.startswith(bos))) if text else []
-    return Prepared(_compact(ids), text[-TAIL:], continues=True)
+    return Prepared(ids, text[-TAIL:], continues=True)
 
 
-def _encode(model: TextModel, text: str, add_special_tokens: bool) -> list[int]:
+def _encode(model: TextModel, text: str, add_special_tokens: bool) -> Sequence[int]:
     try:
-        return model.encoder.encode(text, add_special_tokens)
+        return compact(model.encoder.encode(text, add_special_tokens))
     except LibraryNeeded:
         raise
     except Exception as error:  # the library raises bare Exception, and the text is the client's
         raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
-
-
-def _compact(ids: list[int]) -> Sequence[int]:
-    return array("I", ids) if len(ids) >= LONG_PROMPT else ids
 
 
 def _checked(request: GenerationRequest, size: int) -> Sequence[int]:
@@ -144,7 +139,7 @@ def _checked(request: GenerationRequest, size: int) -> Sequence[int]:
         if not 0 <= token < size:
             message = f"token id {token} is outside the vocabulary (0 to {size - 1})"
             raise bad_request(message, f"{request.prompt_path}[{index}]")
-    return _compact(list(ids))
+    return compact(list(ids))
 
 
 def _path(request: GenerationRequest) -> str:

@@ -95,7 +95,7 @@ async def _run(size: int, work: Callable[[], T]) -> T:
 
 def _encode(text: TextModel, prompts: Sequence[str], add_special_tokens: bool) -> list[tuple[list[int], int]]:
     try:
-        return [(text.tokenizer.encode(prompt, add_special_tokens), len(prompt)) for prompt in prompts]
+        return [(list(text.tokenizer.encode(prompt, add_special_tokens)), len(prompt)) for prompt in prompts]
     except LibraryNeeded:
         raise
     except Exception as error:  # the library raises bare Exception, and the text is the client's
