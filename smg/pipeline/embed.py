@@ -89,9 +89,9 @@ class Embedding:
         self._facts.first_token()
         self._facts.closed(Usage(prompt_tokens=self.tokens))
 
-    async def _ids(self, text: TextModel, each: Input, path: str) -> list[int]:
+    async def _ids(self, text: TextModel, each: Input, path: str) -> Sequence[int]:
         if isinstance(each, tuple):
-            ids = await prepare_pair(text, *each, path)
+            ids: Sequence[int] = await prepare_pair(text, *each, path)
         else:
             request = GenerationRequest("embeddings", self.model.id, prompt_path=path)
             if isinstance(each, str):
@@ -105,7 +105,7 @@ class Embedding:
             raise GatewayError("context_length_exceeded", message, param=path)
         return ids
 
-    async def _all(self, prompts: Sequence[list[int]], hints: Hints) -> list[EmbedResult]:
+    async def _all(self, prompts: Sequence[Sequence[int]], hints: Hints) -> list[EmbedResult]:
         tasks = [asyncio.ensure_future(self._one(number, ids, hints)) for number, ids in enumerate(prompts)]
         try:
             return list(await asyncio.gather(*tasks))
@@ -115,7 +115,7 @@ class Embedding:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def _one(self, number: int, ids: list[int], hints: Hints) -> EmbedResult:
+    async def _one(self, number: int, ids: Sequence[int], hints: Hints) -> EmbedResult:
         interrupt = Interrupt(self._ctx)
         try:
             async with self._room:
@@ -123,7 +123,7 @@ class Embedding:
         finally:
             interrupt.close()
 
-    async def _attempts(self, interrupt: Interrupt, number: int, ids: list[int], hints: Hints) -> EmbedResult:
+    async def _attempts(self, interrupt: Interrupt, number: int, ids: Sequence[int], hints: Hints) -> EmbedResult:
         router = self._services.router
         attempts = Attempts(self._services.settings.routing, self._ctx, self._services.budget)
         query = Query(self.model.id, ids, hints=hints, tokens=len(ids), needs=frozenset({"embed"}))

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.core.turns import LONG_PROMPT, turn
 from smg.fleet.records import WorkerRecord
 from smg.fleet.resilience import ResilienceSpec
 from smg.pipeline.facts import Facts
@@ -62,6 +63,8 @@ class Trying:
     async def _until_one_delivers(self, query: Query, attempt: Callable[[Lease, int], Awaitable[T]]) -> T:
         router, attempts = self._services.router, self._attempts
         while True:
+            if query.tokens >= LONG_PROMPT:
+                await self._interrupt.run(turn())
             try:
                 lease = router.select(replace(query, tried=attempts.tried) if attempts.tried else query)
             except GatewayError as error:
@@ -69,6 +72,9 @@ class Trying:
             else:
                 try:
                     self._facts.selected(lease, attempts.number)
+                    if query.tokens >= LONG_PROMPT:
+                        # To choose was one step, to write the request is another.
+                        await self._interrupt.run(turn())
                     return await attempt(lease, attempts.number)
                 except GatewayError as error:
                     router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))

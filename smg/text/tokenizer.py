@@ -46,8 +46,9 @@ class Tokenizer:
         self._fast = self._vocabulary.fast
         self._frame = facts.frame
 
-    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = False) -> Sequence[int]:
         """Encode ``text``. Special tokens spelled in it are recognised, unless the shield has been put over them.
+        Many ids may be an array (``id_list``).
 
         Raises what the library raises, and LibraryNeeded on an event loop.
         """
