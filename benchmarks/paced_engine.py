@@ -9,6 +9,7 @@ engine as it is. Both print their address and their priority.
 import argparse
 import asyncio
 import mmap
+import os
 import re
 import time
 from collections.abc import AsyncIterator
@@ -28,6 +29,7 @@ from smg.engine_server.mock.engine import MockEngine
 from smg.engine_server.mock.pair import Pair
 from smg.engine_server.mock.servicer import MockServicer
 from smg.engine_server.mock.tokenizer import WORD_IDS
+from smg.server.process import die_with_parent
 from tests.media.models import QWEN
 
 WORD = "hello"
@@ -101,6 +103,8 @@ def main() -> None:
     parser.add_argument("--pace", type=float, required=True, help="seconds between tokens")
     parser.add_argument("--stamps", type=Path, required=True, help="file for the times of sending")
     given = parser.parse_args()
+    # Nothing at real-time priority outlives a measurement that was killed.
+    die_with_parent(os.getppid())
     uvloop.run(_serve_paced(given.pace, Stamps(given.stamps)) if given.role == "paced" else _serve_seen())
 
 
