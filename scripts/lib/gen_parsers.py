@@ -49,16 +49,16 @@ tools, but whatever it writes stays text.
 
 ## What a checkpoint declares
 
-`tokenizer_config.json` may have a `response_template`, in the form of Hugging Face's
-[response parsing](https://huggingface.co/docs/transformers/main/chat_response_parsing): fields with a beginning and an
-end, and how each is read. It is used where neither settings nor chat template tell the format, or by the name `hf`, for
-reasoning and for calls. `thinking`, `reasoning` or `reasoning_content` is reasoning, `tool_calls` are calls, and every
-other field is content. All kinds of content and transforms are read as the library reads them; where it would throw
-text away (text outside of all fields, a field that comes twice, a call that cannot be read), the text is content, and
-white space at the end of a text is kept but for two line ends in front of a marker. Arguments in plain JSON are sent
-while the model writes them, other kinds when the call has ended. Templates with regular expressions need the package
-`regex` (`pip install 'smg-server[hf]'`), and their markers are found by text; an expression that takes longer than
-50 ms costs the answer its parsing. A template that cannot be used is logged and left out.
+`tokenizer_config.json` may have a `response_template`, in the form that Hugging Face's documentation of Transformers
+describes under "Response Parsing": fields with a beginning and an end, and how each is read. It is used where neither
+settings nor chat template tell the format, or by the name `hf`, for reasoning and for calls. `thinking`, `reasoning` or
+`reasoning_content` is reasoning, `tool_calls` are calls, and every other field is content. All kinds of content and
+transforms are read as the library reads them; where it would throw text away (text outside of all fields, a field that
+comes twice, a call that cannot be read), the text is content, and white space at the end of a text is kept but for two
+line ends in front of a marker. Arguments in plain JSON are sent while the model writes them, other kinds when the call
+has ended. Templates with regular expressions need the package `regex` (`pip install 'smg-server[hf]'`), and their
+markers are found by text; an expression that takes longer than 50 ms costs the answer its parsing. A template that
+cannot be used is logged and left out.
 """
 
 COLUMNS = (
