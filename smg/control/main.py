@@ -20,7 +20,7 @@ from smg.control.fleet import PROCESS, FleetControl
 from smg.control.workers import worker_operations
 from smg.fleet.file_source import FileSource
 from smg.fleet.legs import LegSource
-from smg.fleet.sources import StaticSource, WorkerSource
+from smg.fleet.sources import EmbeddedSource, StaticSource, WorkerSource
 
 log = logging.getLogger("smg.control")
 
@@ -50,7 +50,7 @@ async def serve(
     sources: list[WorkerSource] = [
         StaticSource(settings.fleet.worker_urls, settings.fleet.backend, settings.fleet.worker_api_key),
         legs,
-        StaticSource(extra_urls),
+        EmbeddedSource(extra_urls),
     ]
     named = len(settings.fleet.worker_urls) + len(legs.specs) + len(extra_urls)
     if settings.fleet.discovery_file is not None:
