@@ -6,8 +6,12 @@ One gateway worker process with one vision thread and no cache of processed imag
 every 20 ms; another takes images, 8 requests of one 4032 x 3024 JPEG at a time, each a little different. Engines, image
 client and gateway are processes of their own; this one reads the streams. Windows of 15 seconds, three without and
 three with images, alternating; the figures are medians over the windows, in milliseconds. The target is a p99 of 45 ms
-beside images. ``waited`` is what the gateway's event loop waited for a processor, in milliseconds per second: a busy
-machine shows there, and what ``alone`` has of it is not the images' doing.
+beside images. ``passed`` and ``sent`` are as ``benchmarks.loop_gaps`` has them. ``waited`` is what the gateway's event
+loop waited for a processor, in milliseconds per second.
+
+The engine of the streams and this process run at real-time priority (standard error says if they may not): they stand
+for machines whose clocks nothing holds up. The engine that sees images and who sends them are scheduled when nobody
+else wants a processor, and so never take one from the gateway. The gateway has its own priorities.
 """
 
 import argparse
@@ -24,7 +28,8 @@ import numpy as np
 import uvloop
 from PIL import Image
 
-from benchmarks.loop_gaps import engines, medians, process, read_streams, spread, step_aside, waited
+from benchmarks.loop_gaps import Engines, engines, medians, process, read_streams, spreads, waited
+from benchmarks.priority import aside
 from tests.gateway import Gateway, running, settings
 from tests.media.models import data_url
 
@@ -57,7 +62,7 @@ def another(jpeg: bytes, number: int) -> bytes:
 
 async def send_images(url: str) -> None:
     """Keep ``IMAGES`` image requests going until killed; prints a line for each answer."""
-    step_aside()
+    aside()
     jpeg, numbers = photo(), iter(range(1 << 30))
 
     async def one(client: httpx.AsyncClient) -> None:
@@ -75,22 +80,23 @@ async def send_images(url: str) -> None:
 # -- the measurement
 
 
-def window(gateway: Gateway) -> dict[str, float]:
+def window(gateway: Gateway, of: Engines) -> dict[str, float]:
     """Measure one window; figures in milliseconds."""
     before = waited(gateway)
-    found = uvloop.run(read_streams(gateway.url, STREAMS, WINDOW_SECS))
+    found = uvloop.run(read_streams(gateway.url, of, STREAMS, WINDOW_SECS))
     lost = (waited(gateway) - before) / WINDOW_SECS
-    return {**spread([gap for _, gap in found]), "waited": round(lost * 1000, 2)}
+    late = sorted(found.late)[int(len(found.late) * 0.99)]
+    return {**spreads(found.tokens), "reader_late_p99": round(late * 1000, 2), "waited": round(lost * 1000, 2)}
 
 
-def beside_images(gateway: Gateway) -> dict[str, float]:
+def beside_images(gateway: Gateway, of: Engines) -> dict[str, float]:
     """Measure one window while images are sent, with the images answered per second."""
     with process("benchmarks.vision_loop", "--send", gateway.url) as sender:
         assert sender.stdout is not None
         first = sender.stdout.readline()
         time.sleep(WARM_SECS)
         before = gateway.metric("smg_router_requests_total")
-        figures = window(gateway)
+        figures = window(gateway, of)
         images = gateway.metric("smg_router_requests_total") - before
         if first.strip() != "200":
             raise SystemExit(f"the image requests fail: {first}")
@@ -99,12 +105,12 @@ def beside_images(gateway: Gateway) -> dict[str, float]:
 
 def run(transport: str, windows: int) -> dict[str, dict[str, float]]:
     """All windows; returns the medians of those without (``alone``) and with images (``beside_images``)."""
-    with engines(PACE_SECS) as urls, tempfile.TemporaryDirectory() as state:
+    with engines(PACE_SECS) as both, tempfile.TemporaryDirectory() as state:
         flags = (
             "--log-level",
             "error",
             "--worker-urls",
-            *urls,
+            *both.urls,
             "--mm-pixel-cache-mb",
             "0",
             "--engine-transport",
@@ -112,11 +118,11 @@ def run(transport: str, windows: int) -> dict[str, dict[str, float]]:
         )
         (Path(state) / "kernels").symlink_to(Path(__file__).resolve().parents[1] / "build" / "kernels")
         with running(settings(Path(state), *flags)) as gateway:
-            beside_images(gateway)  # loads the kernels
+            beside_images(gateway, both)  # loads the kernels
             alone, beside = [], []
             for _ in range(windows):
-                alone.append(window(gateway))
-                beside.append(beside_images(gateway))
+                alone.append(window(gateway, both))
+                beside.append(beside_images(gateway, both))
     return {"alone": medians(alone), "beside_images": medians(beside)}
 
 

@@ -19,8 +19,9 @@ again: reasoning becomes `reasoning_content`, calls become `tool_calls`, and wha
 
 1. The one that `--reasoning-parser` and `--tool-call-parser` name, by a name or another name of the tables below.
 2. The one that the model's chat template and vocabulary show.
-3. The one for the model's name.
-4. None: all text is content.
+3. The one that the checkpoint declares itself (`hf`, below).
+4. The one for the model's name.
+5. None: all text is content.
 
 Calls are looked for when the request offers tools and its `tool_choice` is not `none`; the model is then shown the
 tools, but whatever it writes stays text.
@@ -29,6 +30,13 @@ tools, but whatever it writes stays text.
 
 * An answer is the same whether it is streamed or not, and wherever the engine's messages cut the text.
 * Nothing is lost: what is neither reasoning nor a call is content. Markers without a call come back as they were.
+* A marker that the vocabulary has as a token (an added token, special or not) counts only as that token: a model that
+  quotes `</think>` or `<tool_call>` in an answer spells it in other tokens, and that stays text. Markers that are no
+  tokens, or have parts that are none, are found by their text. So are all markers where there are no ids (engines that
+  send text), where a grammar binds the output (it may spell a marker in any tokens), and with `--marker-match text`:
+  for fine-tunes that spell the markers of their vocabulary in pieces, for all models or for one in its own settings.
+  Whether spelled markers are a quotation or meant cannot be told from an answer, so nothing is guessed: the first one
+  of a model is logged with a warning, and `smg_markers_spelled_total` counts such answers.
 * A call's name comes whole and before its arguments; arguments are sent while the model writes them, and joined they
   are one JSON object. Numbers keep all their digits.
 * Where a format writes values without types, the tool's schema gives them their type.
@@ -38,6 +46,19 @@ tools, but whatever it writes stays text.
 * A call of a tool that the request does not offer is passed on if the model marked it as a call, and is text if the
   format has no markers. `--unknown-tool-policy` makes it a call, nothing or text in all formats.
 * Limits: 256 calls in an answer, 16 MiB of arguments in a call, 128 levels of nesting. What goes beyond is text.
+
+## What a checkpoint declares
+
+`tokenizer_config.json` may have a `response_template`, in the form of Hugging Face's
+[response parsing](https://huggingface.co/docs/transformers/main/chat_response_parsing): fields with a beginning and an
+end, and how each is read. It is used where neither settings nor chat template tell the format, or by the name `hf`, for
+reasoning and for calls. `thinking`, `reasoning` or `reasoning_content` is reasoning, `tool_calls` are calls, and every
+other field is content. All kinds of content and transforms are read as the library reads them; where it would throw
+text away (text outside of all fields, a field that comes twice, a call that cannot be read), the text is content, and
+white space at the end of a text is kept but for two line ends in front of a marker. Arguments in plain JSON are sent
+while the model writes them, other kinds when the call has ended. Templates with regular expressions need the package
+`regex` (`pip install 'smg-server[hf]'`), and their markers are found by text; an expression that takes longer than
+50 ms costs the answer its parsing. A template that cannot be used is logged and left out.
 """
 
 COLUMNS = (

@@ -87,8 +87,9 @@ cdef Py_ssize_t _decode(const uint8_t *text, Py_ssize_t size, uint8_t *out) noex
     return written
 
 
-def decode(str text not None):
-    """The bytes that ``text`` stands for; whitespace and missing padding are forgiven. Raises ValueError."""
+def decode(str text not None, Py_ssize_t start=0):
+    """The bytes that ``text`` stands for from ``start`` on; whitespace and missing padding are forgiven. Raises
+    ValueError."""
     cdef Py_ssize_t size = 0, digits, written
     cdef const char *data
     cdef bytes out
@@ -96,6 +97,10 @@ def decode(str text not None):
     if not text.isascii():
         raise ValueError("not base64")
     data = PyUnicode_AsUTF8AndSize(text, &size)
+    if start < 0 or start > size:
+        raise ValueError("not base64")
+    data += start
+    size -= start
     with nogil:
         digits = _digits(<const uint8_t *>data, size)
     out = PyBytes_FromStringAndSize(NULL, digits * 3 // 4)

@@ -9,14 +9,12 @@ were encodings side by side.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.long cimport PyLong_FromLong
-from cpython.ref cimport Py_INCREF
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from smg._native.bpe_merge cimport LONG, free_room, merge_long, merge_short
 from smg._native.bpe_tables cimport open_tables
+from smg._native.id_list cimport id_list
 from smg._native.word_split cimport next_word, survey
 from smg._native.word_table cimport find_word, hash_bytes
 
@@ -224,20 +222,15 @@ cdef class ByteBpe:
             free(places)
         if failed:
             raise MemoryError
-        ids = _list(&workspace.work)
+        ids = _ids(&workspace.work)
         self.idle.append(workspace)
         return ids
 
 
-cdef list _list(Work *work):
-    cdef int64_t at
-    cdef list out = PyList_New(work.count)
-    for at in range(work.count):
-        number = PyLong_FromLong(work.out[at])
-        Py_INCREF(number)
-        PyList_SET_ITEM(out, at, number)
+cdef object _ids(Work *work):
+    ids = id_list(work.out, work.count)
     if work.out_room > OUT_KEPT:
         free(work.out)
         work.out = NULL
         work.out_room = 0
-    return out
+    return ids

@@ -106,6 +106,8 @@ cdef class Breakers:
                 break
         if gate_state(was) == gate_state(then):
             return None
+        # Closed ones are not looked at again before they are told of.
+        self._region.note_change()
         self._forget(slot)
         return gate_state(was), gate_state(then)
 

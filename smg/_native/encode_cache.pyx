@@ -18,13 +18,12 @@ import os
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.long cimport PyLong_FromLong
-from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from cpython.buffer cimport PyObject_CheckBuffer
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
 
+from smg._native.id_list cimport id_list, narrow
 from smg._native.siphash cimport Sip, sip_absorb, sip_finish, sip_start, sip_word
 
 cdef extern from "Python.h":
@@ -57,31 +56,6 @@ cdef inline int32_t *_ids_of(Node *node) noexcept nogil:
 
 cdef inline int64_t _cost(int64_t count) noexcept nogil:
     return sizeof(Node) + count * <int64_t>sizeof(int32_t) + OVERHEAD
-
-
-cdef int32_t *_narrow(list ids) except NULL:
-    """Copy ids to an array; the caller frees it."""
-    cdef Py_ssize_t at, size = len(ids)
-    cdef int32_t *narrow = <int32_t *>malloc((size + 1) * sizeof(int32_t))
-    if narrow == NULL:
-        raise MemoryError
-    try:
-        for at in range(size):
-            narrow[at] = ids[at]
-    except BaseException:
-        free(narrow)
-        raise
-    return narrow
-
-
-cdef list _widen(const int32_t *ids, int64_t count):
-    cdef int64_t at
-    cdef list wide = PyList_New(count)
-    for at in range(count):
-        value = PyLong_FromLong(ids[at])
-        Py_INCREF(value)
-        PyList_SET_ITEM(wide, at, value)
-    return wide
 
 
 cdef int64_t *_checked_cuts(object cuts, int64_t size) except NULL:
@@ -148,17 +122,17 @@ cdef class EncodeCache:
         found = self._lookup(&key, 1)
         return None if found is None else found[1]
 
-    def put(self, str text not None, bint flag, list ids not None):
+    def put(self, str text not None, bint flag, ids not None):
         """Keep the ids of ``text`` under ``flag``. Raises UnicodeEncodeError for unpaired surrogates."""
         cdef Key key
         cdef Py_ssize_t size
         cdef const unsigned char *data = <const unsigned char *>PyUnicode_AsUTF8AndSize(text, &size)
-        cdef int64_t cut = size, count = len(ids)
-        cdef int32_t *narrow = _narrow(ids)
+        cdef int64_t cut = size, count = 0
+        cdef int32_t *kept = narrow(ids, &count)
         self._digest(data, &cut, 1, flag, &key)
         with cython.critical_section(self):
-            self._insert(&key, &count, 1, narrow)
-        free(narrow)
+            self._insert(&key, &count, 1, kept)
+        free(kept)
 
     def longest(self, bytes data not None, cuts):
         """Return ``(number, ids)`` of the last of the ascending ``cuts`` up to which ``data`` is known, or None.
@@ -177,7 +151,7 @@ cdef class EncodeCache:
             free(narrow)
             free(keys)
 
-    def extend(self, bytes data not None, cuts, counts, list ids not None):
+    def extend(self, bytes data not None, cuts, counts, ids not None):
         """Keep ``data`` up to each of the ascending ``cuts``: the first ``counts[i]`` of ``ids`` belong to ``cuts[i]``.
 
         Raises ValueError for cuts or counts that do not ascend, lie outside or are not as many.
@@ -185,7 +159,8 @@ cdef class EncodeCache:
         cdef int64_t count = len(cuts)
         cdef int64_t *narrow_cuts = NULL
         cdef int64_t *narrow_counts = NULL
-        cdef int32_t *narrow = NULL
+        cdef int32_t *kept = NULL
+        cdef int64_t size = 0
         cdef Key *keys = <Key *>malloc((count + 1) * sizeof(Key))
         if len(counts) != count:
             free(keys)
@@ -195,14 +170,14 @@ cdef class EncodeCache:
                 raise MemoryError
             narrow_cuts = _checked_cuts(cuts, PyBytes_GET_SIZE(data))
             narrow_counts = _checked_cuts(counts, len(ids))
-            narrow = _narrow(ids)
+            kept = narrow(ids, &size)
             self._digest(<const unsigned char *>PyBytes_AS_STRING(data), narrow_cuts, count, 0, keys)
             with cython.critical_section(self):
-                self._insert(keys, narrow_counts, count, narrow)
+                self._insert(keys, narrow_counts, count, kept)
         finally:
             free(narrow_cuts)
             free(narrow_counts)
-            free(narrow)
+            free(kept)
             free(keys)
 
     cdef void _digest(
@@ -241,7 +216,7 @@ cdef class EncodeCache:
         if ids == NULL:
             raise MemoryError
         try:
-            return number, _widen(ids, total)
+            return number, id_list(ids, total)
         finally:
             free(ids)
 
@@ -372,14 +347,27 @@ cdef class EncodeCache:
             node = node.parent
 
 
-def find_ids(list ids not None, bytes wanted not None):
+cdef list _find_in_array(const uint32_t[::1] ids, const unsigned char *flags, Py_ssize_t size):
+    cdef Py_ssize_t at
+    cdef list found = []
+    for at in range(ids.shape[0]):
+        if ids[at] < <size_t>size and flags[ids[at]]:
+            found.append(at)
+    return found
+
+
+def find_ids(ids not None, bytes wanted not None):
     """Return the positions in ``ids`` of those whose byte in ``wanted`` is not 0 (ids beyond it are not wanted)."""
     cdef const unsigned char *flags = <const unsigned char *>PyBytes_AS_STRING(wanted)
     cdef Py_ssize_t at, size = PyBytes_GET_SIZE(wanted)
     cdef long long token
     cdef list found = []
-    for at in range(len(ids)):
-        token = ids[at]
+    cdef list few
+    if PyObject_CheckBuffer(ids):
+        return _find_in_array(ids, flags, size)
+    few = ids
+    for at in range(len(few)):
+        token = few[at]
         if 0 <= token < size and flags[token]:
             found.append(at)
     return found

@@ -25,20 +25,13 @@ cdef class PrefixIndex(PrefixSegment):
     cdef bint hold(self, cell ticket, cell key, cell patience) noexcept nogil
     cdef bint unhold(self, cell ticket, cell key, cell patience) noexcept nogil
     cdef void _walk(
-        self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int *depths
+        self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int *lanes
     ) noexcept nogil
-    cdef void _leap(self, const uint64_t *keys, int64_t count, cell group, cell asked, int *depths) noexcept nogil
-    cdef void depths(
-        self,
-        PrefixKeys keys,
-        const int *slots,
-        const signed char *planes,
-        int64_t count,
-        bint units,
-        int *scratch,
-        int *out,
+    cdef int64_t _leap(
+        self, const uint64_t *keys, int64_t count, cell group, cell asked, int64_t guess, int *lanes
     ) noexcept nogil
-    cdef void _columns(
+    cdef void depths(self, PrefixKeys keys, const cell *asked, int *lanes) noexcept nogil
+    cdef void lanes(
         self, const int *slots, const signed char *planes, int64_t count, cell *asked, int *out
     ) noexcept nogil
     cdef void _foresee(self, PrefixKeys keys) noexcept nogil

@@ -14,7 +14,8 @@ class PrefixKeys:
 
     @staticmethod
     def of_tokens(ids: Sequence[int], block: int = 16, salt: int = 0, adapter: int = 0) -> PrefixKeys:
-        """Keys of token ids. ``adapter`` (0: none) enters the first block's hash.
+        """Keys of token ids. ``adapter`` (0: none) enters the first block's hash. An array of unsigned ints is read as
+        it is, without the GIL.
 
         Raises ValueError for something that is no token id (32 bits) and for an empty block.
         """

@@ -9,6 +9,7 @@ not fill a block at the end has no key.
 """
 
 cimport cython
+from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
 from cpython.ref cimport PyObject
@@ -180,12 +181,25 @@ cdef class PrefixKeys:
         return [self.keys[at] for at in range(self.count)]
 
 
+cdef PrefixKeys _of_array(PrefixKeys self, const uint32_t[::1] ids, int64_t block, uint64_t salt, uint64_t adapter):
+    self.block = block
+    self.units = ids.shape[0]
+    self._allocate(self.units // block)
+    if self.count:
+        with nogil:
+            _walk(<const unsigned char *>&ids[0], 4 * block, salt, adapter, self.count, self.keys)
+    return self
+
+
 cdef PrefixKeys keys_of_tokens(object ids, int64_t block, uint64_t salt, uint64_t adapter):
     cdef PrefixKeys self = PrefixKeys.__new__(PrefixKeys)
-    cdef list given = ids if type(ids) is list else list(ids)
+    cdef list given
     cdef uint32_t *tokens
     if block < 1:
         raise ValueError(f"a block cannot have {block} tokens")
+    if PyObject_CheckBuffer(ids):
+        return _of_array(self, ids, block, salt, adapter)
+    given = ids if type(ids) is list else list(ids)
     self.block = block
     self.units = PyList_GET_SIZE(given)
     self._allocate(self.units // block)

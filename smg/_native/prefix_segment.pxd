@@ -6,7 +6,14 @@ from smg._native.prefix_table cimport Table
 cdef enum:
     GROUPS = 64
     COLUMNS = 4096
+    # Instead of a plane: nothing is held, and it does not matter.
+    NOWHERE = -1
+    KEEPS = -2
+    # Depths of a prompt: one of each column of each plane, and one more for who has none.
+    NOBODY = 8192
+    LANES = 8193
     H_EVENTS = 8  # whether any worker was ever live
+    H_CHANGES = 9  # counts changes of tickets and of who is live
     H_TICK = 16
 
 
@@ -39,6 +46,9 @@ cdef class PrefixSegment:
     cdef int _map_in(self) except -1
     cdef int _open(self) except -1
     cdef int _known(self, int64_t slot) except -1
+    # Moves after every change of which column a slot has and which plane it is asked in.
+    cdef int64_t changes(self) noexcept nogil
+    cdef void _note_change(self) noexcept nogil
     cdef void _enter(self) noexcept nogil
     cdef void _exit(self) noexcept nogil
     cdef bint _quiet(self) noexcept nogil

@@ -55,13 +55,13 @@ from smg._native.prefix_table cimport (
 
 c_know_me()
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 MAX_WORKERS = 4096
 MIN_BYTES = 1 << 16
 MAX_BYTES = 1 << 34
 
 cdef enum:
-    _VERSION = 1
+    _VERSION = 2
     _HEADER = 64
     _ROW = 8
     _SHARD = 8
@@ -257,6 +257,14 @@ cdef class PrefixSegment:
                     release(shard)
         c_store(row + _R_WRITES, 0)
         c_store_release(row + _R_PID, 0)
+        # It may have died before it came to that.
+        self._note_change()
+
+    cdef int64_t changes(self) noexcept nogil:
+        return <int64_t>c_load_acquire(self._base + H_CHANGES)
+
+    cdef void _note_change(self) noexcept nogil:
+        c_add(self._base + H_CHANGES, 1)
 
     cdef void _enter(self) noexcept nogil:
         # Sequentially consistent, before any ticket is read: whoever takes a ticket away and then sees no write under
@@ -300,6 +308,7 @@ cdef class PrefixSegment:
         for plane in (EXACT, APPROXIMATE):
             place = self._map + plane * self._slots + slot
             c_store_release(place, c_load(place) & ~<cell>0xFFFF)
+        self._note_change()
 
     def renew(self, int64_t slot, int plane=EXACT):
         self._known(slot)
@@ -309,6 +318,7 @@ cdef class PrefixSegment:
         if plane == EXACT:
             c_store_release(self._live + slot, 0)
         c_store_release(place, c_load(place) & ~<cell>0xFFFF)
+        self._note_change()
         return self._give(slot, plane)
 
     cdef bint _give(self, int64_t slot, int plane) except -1:
@@ -324,6 +334,7 @@ cdef class PrefixSegment:
                         column += 1
                     self._clean[plane][group] &= ~(<cell>1 << column)
                     c_store_release(place, (generation << 32) | (<cell>slot << 16) | (group * 64 + column + 1))
+                    self._note_change()
                     return True
             if turn == 0 and not self.sweep():
                 break
@@ -335,6 +346,7 @@ cdef class PrefixSegment:
             # From now on there may be live workers; it is not worth while to count them.
             c_store(self._base + H_EVENTS, 1)
         c_store_release(self._live + slot, block)
+        self._note_change()
 
     def live(self, int64_t slot):
         self._known(slot)

@@ -5,38 +5,29 @@ never data. Every row of the process dimension is written by its own process onl
 ``clear_process``. ``process`` is 0 for control, 1…N for request workers, N + 1 for the supervisor.
 """
 
-from collections.abc import Sequence
-
 from smg._native.prefix_index import PrefixIndex
+from smg._native.region_memory import LAYOUT_VERSION as LAYOUT_VERSION
+from smg._native.region_series import COUNTER as COUNTER
+from smg._native.region_series import GAUGE as GAUGE
+from smg._native.region_series import MAX_SERIES_KEY as MAX_SERIES_KEY
+from smg._native.region_series import RegionSeries
+from smg._native.region_workers import COMPUTED as COMPUTED
+from smg._native.region_workers import FAILURES as FAILURES
+from smg._native.region_workers import LAST_OK as LAST_OK
+from smg._native.region_workers import PROCESSED as PROCESSED
+from smg._native.region_workers import QUEUED_TOKENS as QUEUED_TOKENS
+from smg._native.region_workers import RUNNING as RUNNING
+from smg._native.region_workers import STATUS as STATUS
+from smg._native.region_workers import USAGE as USAGE
+from smg._native.region_workers import WAITING as WAITING
 
-LAYOUT_VERSION: int
-COUNTER: int  # monotone; a dead process's counts stay
-GAUGE: int  # signed; a dead process's value goes
-MAX_SERIES_KEY: int  # bytes of one series key
-
-# Fields of a worker slot (i64 each), see worker_get/worker_set/worker_add.
-STATUS: int  # 0 free, 1 pending, 2 ready, 3 not_ready, 4 failed, 5 draining
-FAILURES: int  # transport failures seen by request workers since the last probe success
-PROCESSED: int  # finished requests
-LAST_OK: int  # monotonic milliseconds of the last token or good probe
-RUNNING: int  # engine's own report
-WAITING: int
-USAGE: int  # KV usage, millionths
-QUEUED_TOKENS: int
-COMPUTED: int  # prompt tokens it was given to compute lately; control halves them now and then
-
-class Region:
+class Region(RegionSeries):
     """One mapping of the region. Create before the fork; children use the inherited object or ``attach(fd)``.
 
     Raises IndexError for a process, slot, field or sequence that does not exist.
     """
 
-    fd: int
-    boot_id: int
     index: PrefixIndex | None  # of the same gateway; None in a region that was attached, not created or inherited
-    processes: int
-    workers: int
-    series: int
 
     @staticmethod
     def create(
@@ -77,75 +68,6 @@ class Region:
 
     def draining(self) -> bool: ...
 
-    # in-flight: requests and tokens per (process, worker slot); admission counts requests per process
-    def inflight_add(self, process: int, slot: int, requests: int, tokens: int) -> None: ...
-    def inflight(self, slot: int) -> tuple[int, int]:
-        """(requests, tokens) of ``slot``, summed over all processes."""
-
-    def inflight_many(self, slots: Sequence[int]) -> list[int]:
-        """Requests in flight of each slot."""
-
-    def requests_add(self, process: int, delta: int) -> int:
-        """Count admitted requests of a process; returns the new sum over all processes."""
-
-    def requests_total(self) -> int: ...
-
-    # the line before admission: how many wait, and who is next
-    def waiting_add(self, process: int, delta: int) -> int:
-        """Count requests of a process that wait to be admitted; returns the new sum over all processes."""
-
-    def waiting_total(self) -> int: ...
-    def waiting_ticket(self) -> int:
-        """Draw the next place in the line of all processes (1 upwards)."""
-
-    def waiting_head_set(self, process: int, ticket: int) -> None:
-        """Show the lowest ticket that waits in the process; 0 when none does."""
-
-    def waiting_head(self) -> int:
-        """Lowest ticket that any process shows; 0 when nobody waits."""
-
-    # one token bucket for all processes: ``burst`` tokens, and one more every ``interval`` nanoseconds
-    def rate_wait(self, now: int, interval: int, burst: int) -> int:
-        """Nanoseconds until there is a token, at the monotonic time ``now`` (nanoseconds); 0: there is one."""
-
-    def rate_take(self, now: int, interval: int, burst: int) -> int:
-        """Take a token if ``rate_wait`` is 0; returns what that was."""
-
-    # worker slots
-    def worker_get(self, slot: int, field: int) -> int: ...
-    def worker_set(self, slot: int, field: int, value: int) -> None: ...
-    def worker_add(self, slot: int, field: int, delta: int) -> int:
-        """Atomically add; returns the new value."""
-
-    def worker_reset(self, slot: int) -> int:
-        """Zero a slot's fields and return its new generation (1 upwards)."""
-
-    def worker_generation(self, slot: int) -> int: ...
-
     # round robin and other shared sequences
     def sequence_next(self, sequence: int) -> int:
         """Fetch-and-add on one of 256 shared counters; returns the value before (0 at first)."""
-
-    # registry snapshot: one writer (control), many readers
-    def publish(self, blob: bytes) -> int:
-        """Publish a new snapshot; returns its version. Raises ValueError when it does not fit."""
-
-    def snapshot_version(self) -> int:
-        """0 before the first publish; readers compare this one number per request."""
-
-    def snapshot(self) -> tuple[int, bytes]:
-        """(version, blob), never torn."""
-
-    # metric series
-    def find_series(self, key: bytes, kind: int) -> int:
-        """Index of the series ``key``, made when new; -1 when the table is full.
-
-        Raises ValueError for a key that is too long or exists as another kind.
-        """
-
-    def cell_add(self, process: int, index: int, amount: int) -> None:
-        """Add to the process's cell; an index of -1 (the table was full) is ignored, here and in ``cell_set``."""
-
-    def cell_set(self, process: int, index: int, value: int) -> None: ...
-    def read_series(self) -> list[tuple[bytes, int, int]]:
-        """(key, kind, sum over all processes) of every series, in order of creation."""

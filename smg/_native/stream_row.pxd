@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t
 
 from smg._native.json_scan cimport JsonState
+from smg._native.python_scan cimport PythonState
 from smg._native.stop_scan cimport Dfa
 from smg._native.utf8 cimport Utf8
 from smg._native.vocab_table cimport Vocab
@@ -42,12 +43,17 @@ cdef struct Row:
     Bytes text
     Py_ssize_t sent
     Py_ssize_t ready
-    # What a parser of a direct row waits for (NULL: nothing): beginnings of markers, and JSON that it has to judge. The
-    # text has been looked at up to ``seen``.
+    # What a parser of a direct row waits for (NULL: nothing): beginnings of markers, JSON that it has to judge, and the
+    # end of an expression in Python's notation. The text has been looked at up to ``seen``, the expression up to
+    # ``followed``.
     const Dfa *marks
     int32_t mark
     JsonState *json
+    PythonState *python
     Py_ssize_t seen
+    Py_ssize_t followed
+    # Nothing goes on until the parser is due.
+    bint kept
     # The text goes on as the inside of a JSON string, which is made in ``inside``.
     bint quoted
     Bytes inside
@@ -56,9 +62,11 @@ cdef struct Row:
     # What the parser waits for has come, or begins with what comes next.
     bint due
     Ids taken
-    # Ascending: the tokens that end the row, and the special tokens shown in spite of ``skip_special``.
+    # Ascending: the tokens that end the row, the special tokens shown in spite of ``skip_special``, and the markers that
+    # get a seal in front of them.
     Ids ends
     Ids shown
+    Ids sealed
     bint skip_special
     bint stop_visible
     bint at_start
@@ -72,7 +80,9 @@ cdef int template_fill(Template *template, tuple pieces, tuple holes) except -1
 cdef void template_free(Template *template) noexcept
 cdef int row_take(Row *row, int32_t token) except -1 nogil
 cdef int row_flush(Row *row) except -1 nogil
-cdef void row_wait(Row *row, const Dfa *marks, JsonState *json, bint quoted) noexcept nogil
+cdef void row_wait(
+    Row *row, const Dfa *marks, JsonState *json, PythonState *python, bint quoted, bint kept
+) noexcept nogil
 cdef Py_ssize_t row_feed(Row *row, const int32_t *ids, Py_ssize_t count) except -1 nogil
 cdef int row_write_ready(Row *row, const Template *template, long long *sequence, Bytes *out) except -1 nogil
 cdef int template_write(

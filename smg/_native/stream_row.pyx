@@ -7,13 +7,22 @@ UTF-8 pass and a stop scan. There is nothing here for Python; native callers cim
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from smg._native.json_scan cimport JsonState, json_follow
+from smg._native.python_scan cimport PythonState, python_follow
 from smg._native.sse cimport DIGITS, SEQUENCE, TEXT, escaped_size, hole_kind, write_decimal, write_escaped
 from smg._native.stop_scan cimport Dfa, find
-from smg._native.utf8 cimport utf8_flush, utf8_push
+from smg._native.utf8 cimport utf8_flush, utf8_push, utf8_replacement
 from smg._native.vocab_table cimport is_special, token_bytes
+
+
+# UTF-8 of ``core.stream.SEAL``.
+cdef const unsigned char *SEAL = b"\xef\xb7\x90"
+
+cdef enum:
+    # A parser gets to see what is kept for it at least this often (bytes), so that it can give up.
+    MAX_KEPT = 64 << 10
 
 
 cdef int _out_of_memory() except -1 with gil:
@@ -60,6 +69,21 @@ cdef bint _contains(const Ids *ids, int32_t token) noexcept nogil:
     return low < ids.size and ids.data[low] == token
 
 
+cdef Py_ssize_t _before(const Row *row, Py_ssize_t end, Py_ssize_t count) noexcept nogil:
+    """Return where the last ``count`` bytes of text before ``end`` begin; a seal is no text and stays with its marker."""
+    cdef const unsigned char *text = row.text.data
+    if row.sealed.size == 0 or count == 0:
+        return end - count
+    while True:
+        if end >= 3 and memcmp(text + end - 3, SEAL, 3) == 0:
+            end -= 3
+        elif count == 0:
+            return end
+        else:
+            end -= 1
+            count -= 1
+
+
 cdef void _scan(Row *row, Py_ssize_t start) noexcept nogil:
     """Look for stops in the text from ``start`` on and move ``ready``. After a match no text is kept any more."""
     cdef Py_ssize_t end
@@ -71,12 +95,12 @@ cdef void _scan(Row *row, Py_ssize_t start) noexcept nogil:
         return
     end = find(row.stops, row.text.data + start, row.text.size - start, &row.stop_state)
     if end < 0:
-        row.ready = row.text.size - row.stops.depth[row.stop_state]
+        row.ready = _before(row, row.text.size, row.stops.depth[row.stop_state])
         return
     row.stop = row.stops.match[row.stop_state]
     row.ready = start + end
     if not row.stop_visible:
-        row.ready -= row.stops.length[row.stop]
+        row.ready = _before(row, row.ready, row.stops.length[row.stop])
     row.text.size = row.ready
     row.over = True
 
@@ -87,18 +111,44 @@ cdef int _decode(Row *row, int32_t token) except -1 nogil:
     cdef unsigned char *out = _more(&row.text, 3 * size + 3)
     row.at_start = False
     row.text.size = utf8_push(&row.utf8, data, size, out) - row.text.data
+    if row.sealed.size:
+        _unseal(row.text.data + start, row.text.size - start)
     if row.text.size > start:
         _scan(row, start)
     return 0
 
 
-cdef int row_flush(Row *row) except -1 nogil:
-    """No token follows: replace what was not decoded and release what was held. Ends the row."""
+cdef void _unseal(unsigned char *text, Py_ssize_t size) noexcept nogil:
+    """Put U+FFFD where decoded text spells a seal."""
+    cdef Py_ssize_t at
+    for at in range(size - 2):
+        if text[at] == SEAL[0] and memcmp(text + at, SEAL, 3) == 0:
+            utf8_replacement(text + at)
+
+
+cdef int _end_bytes(Row *row) except -1 nogil:
+    """Replace the beginning of a character that will get no end."""
     cdef Py_ssize_t start = row.text.size
     cdef unsigned char *out = _more(&row.text, 3)
     row.text.size = utf8_flush(&row.utf8, out) - row.text.data
     if row.text.size > start:
         _scan(row, start)
+    return 0
+
+
+cdef int _show(Row *row, int32_t token) except -1 nogil:
+    """Decode ``token``, with the seal in front that its text may have."""
+    if row.sealed.size and _contains(&row.sealed, token):
+        _end_bytes(row)
+        if row.stop < 0:
+            memcpy(_more(&row.text, 3), SEAL, 3)
+            row.text.size += 3
+    return _decode(row, token)
+
+
+cdef int row_flush(Row *row) except -1 nogil:
+    """No token follows: replace what was not decoded and release what was held. Ends the row."""
+    _end_bytes(row)
     row.ready = row.text.size
     row.over = True
     return 0
@@ -110,10 +160,10 @@ cdef int row_take(Row *row, int32_t token) except -1 nogil:
     if _contains(&row.ends, token):
         row.ended = True
         if row.stop_visible:
-            _decode(row, token)
+            _show(row, token)
         row_flush(row)
     elif not (row.skip_special and is_special(row.vocab, token) and not _contains(&row.shown, token)):
-        _decode(row, token)
+        _show(row, token)
     return 0
 
 
@@ -150,10 +200,13 @@ cdef int template_write(
     return 0
 
 
-cdef void row_wait(Row *row, const Dfa *marks, JsonState *json, bint quoted) noexcept nogil:
-    """From here on let a parser wait for what ``marks`` finds (NULL: nothing) or ``json`` does not take."""
-    row.marks, row.mark, row.json = marks, 0, json
-    row.seen, row.quoted = row.sent, quoted
+cdef void row_wait(
+    Row *row, const Dfa *marks, JsonState *json, PythonState *python, bint quoted, bint kept
+) noexcept nogil:
+    """From here on let a parser wait for what ``marks`` finds (NULL: nothing), what ``json`` does not take, or what ends
+    ``python``. With ``kept`` all text before that waits too."""
+    row.marks, row.mark, row.json, row.python = marks, 0, json, python
+    row.seen, row.followed, row.quoted, row.kept = row.sent, row.sent, quoted, kept
     row.parsed = True
     row.due = False
 
@@ -171,6 +224,12 @@ cdef Py_ssize_t _unparsed(Row *row) noexcept nogil:
     if row.json != NULL:
         free = row.sent + json_follow(row.json, row.text.data + row.sent, free - row.sent)
         row.due = row.due or row.json.stuck
+    if row.python != NULL:
+        row.followed += python_follow(row.python, row.text.data + row.followed, free - row.followed)
+        row.due = row.due or row.python.over or row.python.stuck
+    if row.kept:
+        row.due = row.due or row.ready - row.sent >= MAX_KEPT
+        return row.sent
     return free
 
 

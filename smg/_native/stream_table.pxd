@@ -17,6 +17,7 @@ cdef class Cell:
     cdef object automaton
     cdef object marks
     cdef object json
+    cdef object python
     cdef object matched(self)
     cdef str fresh_text(self)
     cdef bint tells(self)

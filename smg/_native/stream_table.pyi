@@ -47,7 +47,7 @@ class StreamTable:
         """All ids the row has taken (resume, budgets, storage)."""
 
     def text(self, row: int) -> str:
-        """All text the row has emitted."""
+        """All text the row has emitted, without seals."""
 
     def close(self, row: int) -> None:
         """Forget the row."""

@@ -16,6 +16,7 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport free
 
 from smg._native.json_scan cimport JsonScan
+from smg._native.python_scan cimport PythonScan
 from smg._native.stop_scan cimport StopAutomaton
 from smg._native.stream_row cimport (
     Bytes,
@@ -36,6 +37,9 @@ cdef enum:
     # Room for events that one large feed needed is given back.
     KEPT_EVENT_BYTES = 256 * 1024
     KEPT_AUTOMATA = 256
+
+# ``core.stream.SEAL``.
+SEAL = "\ufdd0"
 
 # Clients mostly repeat their stop strings, and the choices of one request always do; parsers have few states.
 _automata = {}
@@ -80,12 +84,17 @@ cdef class Cell:
             self.row.stops = &automaton.dfa
         _sorted_ids(&self.row.ends, spec.end_ids)
         _sorted_ids(&self.row.shown, {marker.token for marker in spec.markers if marker.token is not None})
+        _sorted_ids(
+            &self.row.sealed,
+            {marker.token for marker in spec.markers if marker.sealed and marker.token is not None},
+        )
 
     def __dealloc__(self):
         free(self.row.text.data)
         free(self.row.taken.data)
         free(self.row.ends.data)
         free(self.row.shown.data)
+        free(self.row.sealed.data)
         free(self.row.inside.data)
         template_free(&self.template)
 
@@ -149,6 +158,7 @@ cdef class StreamTable:
         cdef Cell cell = self.cells[row]
         cdef StopAutomaton marks
         cdef JsonScan json
+        cdef PythonScan python
         cdef Template filled = Template(NULL, NULL, NULL, 0, False)
         try:
             template_fill(&filled, template.pieces, template.holes)
@@ -162,9 +172,16 @@ cdef class StreamTable:
         cell.row.parsed = False
         if wait is not None:
             marks = _automaton(wait.markers) if wait.markers else None
-            json = wait.json
-            cell.marks, cell.json = marks, json
-            row_wait(&cell.row, NULL if marks is None else &marks.dfa, NULL if json is None else &json.state, wait.quoted)
+            json, python = wait.json, wait.python
+            cell.marks, cell.json, cell.python = marks, json, python
+            row_wait(
+                &cell.row,
+                NULL if marks is None else &marks.dfa,
+                NULL if json is None else &json.state,
+                NULL if python is None else &python.state,
+                wait.quoted,
+                wait.kind == "held",
+            )
 
     def feed(self, int row, ids, logprobs=None):
         """Feed new ids; False when the row has stopped (now or before) and the engine should be told.
@@ -216,11 +233,13 @@ cdef class StreamTable:
         return [cell.row.taken.data[at] for at in range(cell.row.taken.size)]
 
     def text(self, int row):
-        """All text the row has emitted."""
+        """All text the row has emitted, without seals."""
         cdef Cell cell = self.cells[row]
+        cdef str text
         if cell.row.sent == 0:
             return ""
-        return PyUnicode_DecodeUTF8(<const char *>cell.row.text.data, cell.row.sent, NULL)
+        text = PyUnicode_DecodeUTF8(<const char *>cell.row.text.data, cell.row.sent, NULL)
+        return text.replace(SEAL, "") if cell.row.sealed.size else text
 
     def close(self, int row):
         """Forget the row."""

@@ -1,13 +1,15 @@
 """Protobuf writer of a prompt's ids: a message with one packed field in it (spec engine-contract 3).
 
 Prompts have up to a million ids, and a request is written on the event loop. What takes time there is fresh memory more
-than anything else, so the ids go from their list straight to their place in the message, which is allocated once.
+than anything else, so the ids go from their list or array straight to their place in the message, which is allocated
+once. From an array they go there without the GIL.
 """
 
+from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport PyObject
 from cpython.sequence cimport PySequence_Fast, PySequence_Fast_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from smg._native.small_int cimport small_int
@@ -83,19 +85,42 @@ cdef int _pack(PyObject **items, size_t count, uint8_t *out) except -1:
     return 0
 
 
-def with_ids(bytes message not None, ids, uint64_t outer, uint64_t inner):
-    # A tuple or a list cannot change meanwhile: no other code runs before the last id is written.
-    cdef object values = PySequence_Fast(ids, "token ids are a sequence of ints")
-    cdef PyObject **items = PySequence_Fast_ITEMS(values)
-    cdef size_t count = PySequence_Fast_GET_SIZE(values), before = len(message)
-    if not (1 <= outer <= 15 and 1 <= inner <= 15):
-        raise ValueError("only field numbers of one byte")
-    cdef size_t size = _measure(items, count)
-    cdef size_t nested = 1 + _width(size) + size
+cdef inline bytes _begun(bytes message, size_t size, uint64_t outer, uint64_t inner, uint8_t **behind):
+    """Everything but the varints, which have ``size`` bytes and belong at ``behind``."""
+    cdef size_t before = len(message), nested = 1 + _width(size) + size
     cdef bytes data = PyBytes_FromStringAndSize(NULL, before + 1 + _width(nested) + nested)
     cdef uint8_t *out = <uint8_t *>PyBytes_AS_STRING(data)
     memcpy(out, PyBytes_AS_STRING(message), before)
     out = _put(_put(out + before, outer << 3 | _BYTES), nested)
-    out = _put(_put(out, inner << 3 | _BYTES), size)
+    behind[0] = _put(_put(out, inner << 3 | _BYTES), size)
+    return data
+
+
+cdef bytes _with_array(bytes message, const uint32_t[::1] ids, uint64_t outer, uint64_t inner):
+    """As ``with_ids``. Nobody changes the size of an array that is looked at."""
+    cdef Py_ssize_t at, count = ids.shape[0]
+    cdef int64_t size = 0
+    cdef uint8_t *out = NULL
+    with nogil:
+        for at in range(count):
+            size += _id_width(ids[at])
+    cdef bytes data = _begun(message, size, outer, inner, &out)
+    with nogil:
+        for at in range(count):
+            out = _put_id(out, ids[at])
+    return data
+
+
+def with_ids(bytes message not None, ids, uint64_t outer, uint64_t inner):
+    if not (1 <= outer <= 15 and 1 <= inner <= 15):
+        raise ValueError("only field numbers of one byte")
+    if PyObject_CheckBuffer(ids):
+        return _with_array(message, ids, outer, inner)
+    # A tuple or a list cannot change meanwhile: no other code runs before the last id is written.
+    cdef object values = PySequence_Fast(ids, "token ids are a sequence of ints")
+    cdef PyObject **items = PySequence_Fast_ITEMS(values)
+    cdef size_t count = PySequence_Fast_GET_SIZE(values)
+    cdef uint8_t *out = NULL
+    cdef bytes data = _begun(message, _measure(items, count), outer, inner, &out)
     _pack(items, count, out)
     return data

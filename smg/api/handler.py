@@ -18,6 +18,7 @@ from smg.core.background import background
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
+from smg.core.turns import LONG_BODY, turn
 from smg.pipeline.accumulator import Accumulator
 from smg.pipeline.debug import shown
 from smg.pipeline.fanout import Generating, generate
@@ -75,6 +76,9 @@ async def _handle(
         manner = DialectManner(dialect, request, params, ctx, call.model.id)
         return await forward(manner, request, ctx, services, call)
     decoded = await _decode(dialect, request, params, ctx)
+    if len(request.body) > LARGE_BODY:
+        # An image in it is megabytes, which the decoded request has once more.
+        request.body = decoded.raw = b""
     generation = generate(services, ctx, decoded, kind)
     reason = "error"
     try:
@@ -113,6 +117,8 @@ async def _decode(
 ) -> GenerationRequest:
     arguments = (request.body, request.headers, params, ctx)
     if len(request.body) <= LARGE_BODY:
+        if len(request.body) > LONG_BODY:
+            await turn()
         return dialect.decode(*arguments)
     return await background(dialect.decode, *arguments)
 

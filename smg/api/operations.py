@@ -19,8 +19,6 @@ from smg.api.tokenize.types import DetokenizeBody, Detokenized, TokenizeBody, To
 from smg.api.workers import Accepted, WorkerBody, WorkerChanges
 from smg.pipeline.debug import DebugRecord
 
-_loads = json_handler(admin.loads)
-
 OPERATIONS: tuple[Route, ...] = (
     Route(
         "POST",
@@ -93,7 +91,7 @@ OPERATIONS: tuple[Route, ...] = (
     Route(
         "GET",
         "/workers",
-        json_handler(admin.workers),
+        admin.workers,
         "admin",
         summary="The engines and their state",
         query=("model",),
@@ -172,8 +170,8 @@ OPERATIONS: tuple[Route, ...] = (
         reply=Accepted,
         status=202,
     ),
-    Route("GET", "/get_loads", _loads, "admin", summary="The engines' last load reports"),
-    Route("GET", "/loads", _loads, "admin", summary="The engines' last load reports"),
+    Route("GET", "/get_loads", admin.loads, "admin", summary="The engines' last load reports"),
+    Route("GET", "/loads", admin.loads, "admin", summary="The engines' last load reports"),
     Route(
         "GET",
         "/get_server_info",

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from smg.api.sampling import OpenAIBody
+from smg.constraints import custom
 from smg.constraints import schema as schemas
 from smg.constraints.tags import check_tag
 from smg.core.errors import bad_request
@@ -131,7 +132,7 @@ def _text(kind: str, text: str, path: str) -> Constraint:
         raise bad_request(f"the {kind} is empty", path)
     if len(text) > most:
         raise bad_request(f"the {kind} is longer than {most} characters", path)
-    return Constraint(kind, text)
+    return Constraint(kind, custom.as_ebnf(text) if kind == "grammar" else text)
 
 
 def _choice(texts: list[str], path: str) -> Constraint:

@@ -5,11 +5,12 @@ marker follows. The first byte may also be a keep-alive, when the first token ta
 """
 
 import asyncio
-from typing import cast
+from collections.abc import Mapping
+from typing import Protocol, cast
 
 from sanic import Request
 
-from smg.api.dialect import Dialect, Meta, StreamEncoder
+from smg.api.dialect import Meta, StreamEncoder
 from smg.api.keepalive import KeepAlive
 from smg.api.sink import ResponseSink
 from smg.core import clock
@@ -28,12 +29,20 @@ LAST_WORD_SECS = 5.0
 STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
+class Encoding(Protocol):
+    """The part of a dialect that streams need."""
+
+    def encoder(self, ctx: RequestContext, meta: Meta) -> StreamEncoder: ...
+
+    def headers(self, ctx: RequestContext) -> Mapping[str, str]: ...
+
+
 class Stream:
     """Runs one streamed generation to its end; the caller closes the generation."""
 
     def __init__(
         self,
-        dialect: Dialect,
+        dialect: Encoding,
         request: Request,
         ctx: RequestContext,
         services: Services,

@@ -16,8 +16,9 @@ from smg.api.errors import JSON
 from smg.core import wire
 from smg.core.errors import GatewayError
 from smg.fleet.records import Role
+from smg.fleet.resilience import ResilienceSpec
 from smg.fleet.roles import BOOTSTRAP_PORT, ROLE
-from smg.fleet.sources import HealthSpec, ModelCard
+from smg.fleet.sources import Attempts, HealthSpec, Interval, ModelCard
 
 Runtime: TypeAlias = Literal["unspecified", "vllm", "sglang", "trtllm", "tokenspeed", "mlx"]
 Cost: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
@@ -44,6 +45,9 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
     priority: Priority | None = None
     cost: Cost | None = None
     health: HealthSpec | None = None
+    resilience: ResilienceSpec | None = None
+    max_connection_attempts: Attempts | None = None
+    load_monitor_interval_secs: Interval | None = None
     api_key: str | None = None
 
     def spec(self) -> dict[str, Any]:
@@ -57,6 +61,9 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
             "priority": self.priority,
             "cost": self.cost,
             "health": self.health,
+            "resilience": self.resilience,
+            "max_connection_attempts": self.max_connection_attempts,
+            "load_monitor_interval_secs": self.load_monitor_interval_secs,
             "api_key": self.api_key,
         }
         return {name: value for name, value in fields.items() if value is not None}
@@ -78,6 +85,9 @@ class WorkerChanges(msgspec.Struct, forbid_unknown_fields=True):
     cost: Cost | None = None
     labels: dict[str, str | None] | None = None
     health: HealthSpec | None = None
+    resilience: ResilienceSpec | None = None
+    max_connection_attempts: Attempts | None = None
+    load_monitor_interval_secs: Interval | None = None
     api_key: str | None = None
 
 
@@ -112,8 +122,9 @@ async def replace(request: Request, worker: str) -> HTTPResponse:
 
 async def patch(request: Request, worker: str) -> HTTPResponse:
     """``PATCH /workers/{worker}``: some of it."""
-    changes = _body(request, WorkerChanges)
-    found = await ask(request.app.ctx.services, "patch", id=worker, patch=msgspec.to_builtins(changes))
+    changes = msgspec.to_builtins(_body(request, WorkerChanges))
+    given = {name: value for name, value in changes.items() if value is not None}
+    found = await ask(request.app.ctx.services, "patch", id=worker, patch=given)
     return _accepted(found, "the worker is changed")
 
 

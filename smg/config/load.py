@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from smg._version import __version__
-from smg.config import legs
+from smg.config import discovery, legs, tenants
 from smg.config.fields import MODELS, Field, fields, group_text
 from smg.config.hub_names import hub_name
 from smg.config.settings import ModelSettings, Settings
@@ -75,7 +75,7 @@ def _add(group: Any, field: Field) -> None:
 
 
 # Without them everyone may come in.
-_LOCKS = frozenset({"security.api_key", "security.admin_key"})
+_LOCKS = frozenset({"security.api_key", "security.admin_key", "security.tenant_api_key"})
 
 
 def load(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -155,6 +155,7 @@ def check(settings: Settings) -> list[str]:
     for flag, keys in (("--api-key", settings.security.api_key), ("--admin-key", settings.security.admin_key)):
         if any(not key.strip() or key != key.strip() for key in keys):
             out.append(f"{flag}: a key must not be empty or have spaces around it")
+    out += _check_tenants(settings)
     seen: set[str] = set()
     for flag, url in _addresses(settings, out):
         scheme, mark, rest = url.partition("://")
@@ -169,7 +170,26 @@ def check(settings: Settings) -> list[str]:
     for key in settings.fleet.worker_api_key:
         if "://" in key and not any(key.startswith(f"{url}=") for url in known):
             out.append("--worker-api-key: there is a key for a URL that is none of --worker-urls")
-    return out + _check_pairs(settings)
+    return out + discovery.check(settings.discovery) + _check_pairs(settings)
+
+
+def _check_tenants(settings: Settings) -> list[str]:
+    out, keys = [], [*settings.security.api_key, *settings.security.admin_key]
+    for flag, read, values in (
+        ("--tenant-api-key", tenants.tenant_key, settings.security.tenant_api_key),
+        ("--tenant-limit", tenants.tenant_limit, settings.admission.tenant_limit),
+    ):
+        for value in values:
+            try:
+                name, more = read(value)
+            except ValueError as error:
+                out.append(f"{flag}: {error}")
+                continue
+            if isinstance(more, str):
+                if more in keys:
+                    out.append(f"{flag}: the key of {name!r} is somebody else's too")
+                keys.append(more)
+    return out
 
 
 def _addresses(settings: Settings, problems: list[str]) -> list[tuple[str, str]]:
@@ -186,16 +206,16 @@ def _addresses(settings: Settings, problems: list[str]) -> list[tuple[str, str]]
 
 def _check_pairs(settings: Settings) -> list[str]:
     """Whether a fleet is whole that must be, and of contracts that can be disaggregated (spec engine-contract 5.3)."""
-    pairs, out = settings.disaggregation, []
+    pairs, pods, out = settings.disaggregation, settings.discovery, []
     wanted = {
-        "--prefill": (pairs.prefill, pairs.pd_disaggregation or pairs.epd_disaggregation),
-        "--decode": (pairs.decode, pairs.pd_disaggregation or pairs.epd_disaggregation),
-        "--encode": (pairs.encode, pairs.epd_disaggregation),
+        "--prefill": (pairs.prefill or pods.prefill_selector, pairs.pd_disaggregation or pairs.epd_disaggregation),
+        "--decode": (pairs.decode or pods.decode_selector, pairs.pd_disaggregation or pairs.epd_disaggregation),
+        "--encode": (pairs.encode or pods.encode_selector, pairs.epd_disaggregation),
     }
     out += [f"{flag}: no such engine is given" for flag, (values, needed) in wanted.items() if needed and not values]
-    if settings.fleet.backend in ("trtllm", "mlx") and (pairs.prefill or pairs.decode):
+    if settings.fleet.backend in ("trtllm", "mlx") and (wanted["--prefill"][0] or wanted["--decode"][0]):
         out.append(f"--backend: engines of the {settings.fleet.backend} contract cannot be split in prefill and decode")
-    if settings.fleet.backend not in (None, "tokenspeed") and pairs.encode:
+    if settings.fleet.backend not in (None, "tokenspeed") and wanted["--encode"][0]:
         out.append("--backend: only engines of the tokenspeed contract can be encode engines")
     return out
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from smg.config.groups.discovery import DiscoverySettings
 from smg.config.groups.fleet import DisaggregationSettings, FleetSettings
 from smg.config.groups.model import MediaSettings, ModelSettings, TokenizerCacheSettings
 from smg.config.groups.routing import RoutingSettings
@@ -25,6 +26,7 @@ from smg.config.option import Group
 __all__ = [
     "AdmissionSettings",
     "DisaggregationSettings",
+    "DiscoverySettings",
     "EmbeddedSettings",
     "FleetSettings",
     "MediaSettings",
@@ -44,6 +46,7 @@ class Settings(Group, frozen=True):
 
     server: ServerSettings = ServerSettings()
     fleet: FleetSettings = FleetSettings()
+    discovery: DiscoverySettings = DiscoverySettings()
     model: ModelSettings = ModelSettings()
     tokenizer_cache: TokenizerCacheSettings = TokenizerCacheSettings()
     routing: RoutingSettings = RoutingSettings()

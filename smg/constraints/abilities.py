@@ -13,13 +13,14 @@ _ASKED_TO_WAIT = frozenset({"sglang"})
 
 
 class Abilities(msgspec.Struct, frozen=True):
-    """``tags``: every engine takes structural tags; ``schemas``: some engine takes JSON schemas.
+    """``tags``: every engine takes structural tags, ``grammars``: EBNF; ``schemas``: some engine takes JSON schemas.
 
     ``waits``: every engine lets the model think before a constraint applies. Otherwise the constraint itself has to
     leave room for it.
     """
 
     tags: bool = True
+    grammars: bool = True
     schemas: bool = True
     waits: bool = False
 
@@ -47,6 +48,7 @@ def abilities(workers: Sequence[WorkerRecord]) -> Abilities:
     """The abilities of ``workers``, all of one model. What an engine has not told it is taken to have."""
     return Abilities(
         tags=all(_has(worker, "structural_tag") for worker in workers),
+        grammars=all(_has(worker, "grammar") for worker in workers),
         schemas=not workers or any(_has(worker, "json_schema") for worker in workers),
         waits=bool(workers) and all(_waits(worker) for worker in workers),
     )

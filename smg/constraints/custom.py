@@ -6,7 +6,7 @@ from smg.constraints import formats, lark, regular
 from smg.constraints.formats import Piece
 from smg.constraints.language import Language, LanguageError, ebnf
 from smg.core.errors import bad_request
-from smg.core.request import INPUT, ToolGrammar
+from smg.core.request import INPUT, Constraint, ToolGrammar
 
 MAX_DEFINITION = 64 << 10  # characters
 
@@ -46,6 +46,22 @@ def json_string(grammar: ToolGrammar) -> Piece:
 def json_object(grammar: ToolGrammar) -> Piece:
     """An input as the arguments of a call in JSON."""
     return formats.sequence(formats.const(f'{{"{INPUT}": "'), json_string(grammar), formats.const('"}'))
+
+
+def whole(grammar: ToolGrammar) -> Constraint:
+    """The whole output is the arguments of a call in JSON."""
+    return Constraint("grammar", ebnf(language(grammar), json_string=True, before=f'{{"{INPUT}": "', after='"}'))
+
+
+def as_ebnf(text: str) -> str:
+    """A grammar for the whole output in the notation that every engine reads. Lark's is rewritten; what is in neither,
+    or has parts that cannot be, stays as it is, for engines that know better."""
+    if "::=" in text:
+        return text
+    try:
+        return _ebnf(ToolGrammar("lark", text), False)
+    except LanguageError:
+        return text
 
 
 @lru_cache(maxsize=64)

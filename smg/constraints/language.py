@@ -143,9 +143,13 @@ def _ends(node: Node, known: set[str]) -> bool:
     return True
 
 
-def ebnf(language: Language, *, json_string: bool = False) -> str:
-    """``language`` in the EBNF that engines read (``root ::= …``), as it is or as the inside of a JSON string."""
-    lines = [f"root ::= {_rule(language.start)}"]
+def ebnf(language: Language, *, json_string: bool = False, before: str = "", after: str = "") -> str:
+    """``language`` in the EBNF that engines read (``root ::= …``), as it is or as the inside of a JSON string.
+
+    ``before`` and ``after`` are texts around it.
+    """
+    around = [_write(Text(before)) if before else "", _rule(language.start), _write(Text(after)) if after else ""]
+    lines = [f"root ::= {' '.join(filter(None, around))}"]
     for name, node in language.rules.items():
         lines.append(f"{_rule(name)} ::= {_write(in_json(node) if json_string else node)}")
     return "\n".join(lines) + "\n"

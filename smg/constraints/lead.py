@@ -8,7 +8,7 @@ from smg.parsing.base import Start
 from smg.parsing.format import Format
 from smg.parsing.harmony import Harmony
 from smg.parsing.reasoning import kimi_k3
-from smg.parsing.reasoning.delimiters import DelimiterFactory, Delimiters
+from smg.parsing.reasoning.delimiters import Delimiters, rules_of
 from smg.parsing.reasoning.muse import Muse
 
 
@@ -64,9 +64,9 @@ def lead(reasoning: Format, start: Start) -> Lead | None:
         return Lead(kimi_k3.THINK_CLOSER, after=kimi_k3.RESPONSE_OPENER) if thinks else None
     if reasoning.factory in _MESSAGES and start.prompt_tail.endswith("<|start|>assistant"):
         return _MESSAGES[reasoning.factory]
-    if not isinstance(reasoning.factory, DelimiterFactory):
+    rules = rules_of(reasoning.factory)
+    if rules is None:
         return None
-    rules = reasoning.factory.rules
     if start.history:
         opened = rules.starts_inside(start) or any(text in start.history for text in rules.openers)
         closed = any(text in start.history for text in rules.closers)

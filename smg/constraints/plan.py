@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from smg.constraints import formats, objects
+from smg.constraints import custom, formats, objects
 from smg.constraints import schema as schemas
 from smg.constraints.abilities import Abilities
 from smg.constraints.calls import Has, Shape, shape
@@ -62,7 +62,7 @@ def plan(request: GenerationRequest, parsers: Parsers, start: Start, able: Abili
             answer, parser = _forced(request, tools, parsers, able, form)
         else:
             answer = _free(request, tools, parsers, form, answer)
-        if form is None or answer is None:
+        if answer is None or (form is None and answer.kind != "grammar"):
             ignored = _unbound(request, tools, parsers)
     held = _rules(wish, choice.mode, tools, enforced=answer is not None)
     if answer is None:
@@ -107,6 +107,8 @@ def _forced(
     if found is not None:
         piece = found.piece(arguments, forced=True, once=once or named is not None, inputs=_inputs(tools))
         return formats.constraint(piece), parser
+    if named is not None and named.grammar is not None and named.grammar.syntax == "lark" and able.grammars:
+        return custom.whole(named.grammar), parser
     if not able.schemas:
         raise GatewayError(
             "unsupported_parameter", "no engine of this model can be made to call a tool", param="tool_choice"

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -14,6 +14,7 @@ from smg._native import region as table
 from smg._version import __version__
 from smg.config.settings import RoutingSettings
 from smg.control import frames
+from smg.control.slices import Parts, as_json, chained, sliced
 from smg.core.errors import GatewayError
 from smg.fleet.loads import LoadReport
 from smg.fleet.records import WorkerRecord
@@ -88,7 +89,9 @@ class AdminServer:
         self._connections.add(task)
         try:
             while (request := await frames.read(reader)) is not None:
-                await frames.write(writer, await self._answer(request))
+                async with contextlib.aclosing(self._answers(request)) as answers:
+                    async for answer in answers:
+                        await frames.write(writer, answer)
         except frames.FrameError as error:
             log.warning("bad frame on the control socket", extra={"error": str(error)})
         except (ConnectionError, asyncio.CancelledError):
@@ -98,18 +101,25 @@ class AdminServer:
             self._connections.discard(task)
             writer.close()
 
-    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _answers(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         operation = request.get("op")
         handler = self._operations.get(operation) if isinstance(operation, str) else None
         if handler is None:
-            return _error("not_found", f"control has no operation {operation!r}")
+            yield _error("not_found", f"control has no operation {operation!r}")
+            return
         try:
-            return {"ok": True, "result": await handler(request)}
+            result = await handler(request)
+            if isinstance(result, AsyncIterator):
+                async for part in result:
+                    yield {"ok": True, "part": part}
+                result = None
         except GatewayError as error:
-            return _error(error.code, error.message, error.param)
+            yield _error(error.code, error.message, error.param)
         except Exception:
             log.exception("control operation broke", extra={"op": operation})
-            return _error("internal_error", "the operation failed")
+            yield _error("internal_error", "the operation failed")
+        else:
+            yield {"ok": True, "result": result}
 
 
 class Fleet(Protocol):
@@ -121,29 +131,40 @@ class Fleet(Protocol):
 
 
 def operations(fleet: Fleet, region: table.Region) -> dict[str, Handler]:
-    """The operations: ``ping``, ``list`` (workers, models), ``loads`` (of each worker), ``set_policy`` (of a model)."""
+    """The operations: ``ping``, ``set_policy`` (of a model), and, each in parts: ``list`` (``workers``, ``models``),
+    ``workers`` (``json`` of those that serve ``model``, if given, and their ``kinds``), ``loads`` (``json``)."""
     registry = fleet.registry
 
     async def ping(_: dict[str, Any]) -> dict[str, Any]:
         return {"pid": os.getpid(), "version": __version__, "boot_id": region.boot_id}
 
-    async def list_fleet(_: dict[str, Any]) -> dict[str, Any]:
+    def still(workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
+        """Those that have not left since the first part was made."""
+        return [worker for worker in workers if registry.worker(worker.id) is worker]
+
+    def listed(workers: Sequence[WorkerRecord]) -> dict[str, list[Any]]:
+        return {"workers": [fleet.describe(worker) for worker in still(workers)]}
+
+    def shown(workers: Sequence[WorkerRecord]) -> dict[str, list[Any]]:
+        found = still(workers)
         return {
-            "workers": [fleet.describe(worker) for worker in registry.workers],
-            "models": [msgspec.to_builtins(model) for model in registry.models],
+            "json": as_json([fleet.describe(worker) for worker in found]),
+            "kinds": [worker.role for worker in found],
         }
 
-    async def loads(_: dict[str, Any]) -> list[dict[str, Any]]:
-        return [
-            {
-                "worker": worker.url,
-                "id": worker.id,
-                "worker_type": worker.role,
-                "in_flight": region.inflight(worker.slot)[0],
-                **_load(registry.load(worker.id)),
-            }
-            for worker in registry.workers
-        ]
+    def loaded(workers: Sequence[WorkerRecord]) -> dict[str, list[Any]]:
+        return {"json": as_json([_worker_load(region, worker, registry.load(worker.id)) for worker in still(workers)])}
+
+    async def list_fleet(_: dict[str, Any]) -> Parts:
+        models = sliced(registry.models, lambda some: {"models": [msgspec.to_builtins(model) for model in some]})
+        return chained(sliced(registry.workers, listed), models)
+
+    async def workers(request: dict[str, Any]) -> Parts:
+        model = request.get("model")
+        return sliced([worker for worker in registry.workers if not model or model in worker.models], shown)
+
+    async def loads(_: dict[str, Any]) -> Parts:
+        return sliced(registry.workers, loaded)
 
     async def set_policy(request: dict[str, Any]) -> None:
         model, policy = request.get("model"), request.get("policy")
@@ -156,13 +177,17 @@ def operations(fleet: Fleet, region: table.Region) -> dict[str, Handler]:
                 raise GatewayError("invalid_value", str(error), param="policy") from None
         registry.set_policy(model, policy)
 
-    return {"ping": ping, "list": list_fleet, "loads": loads, "set_policy": set_policy}
+    return {"ping": ping, "list": list_fleet, "workers": workers, "loads": loads, "set_policy": set_policy}
 
 
-def _shown(worker: WorkerRecord) -> dict[str, Any]:
-    record: dict[str, Any] = msgspec.to_builtins(worker)
-    del record["api_key"]
-    return record
+def _worker_load(region: table.Region, worker: WorkerRecord, report: LoadReport | None) -> dict[str, Any]:
+    return {
+        "worker": worker.url,
+        "id": worker.id,
+        "worker_type": worker.role,
+        "in_flight": region.inflight(worker.slot)[0],
+        **_load(report),
+    }
 
 
 def _load(report: LoadReport | None) -> dict[str, Any]:

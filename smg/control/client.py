@@ -17,7 +17,7 @@ class ControlClient:
         self._timeout = timeout
 
     async def call(self, op: str, **arguments: Any) -> Any:
-        """Run ``op`` and return its result.
+        """Run ``op`` and return its result; what comes in parts is put together.
 
         Raises:
             GatewayError: the operation's own error, or ``overloaded`` (503) when control does not answer.
@@ -41,9 +41,12 @@ class ControlClient:
             reader, writer = await asyncio.open_unix_connection(address)
         try:
             await frames.write(writer, request)
-            answer = await frames.read(reader)
+            parts: dict[str, list[Any]] = {}
+            while (answer := await frames.read(reader)) is not None:
+                if "part" not in answer:
+                    return {**answer, "result": parts} if parts else answer
+                for name, values in answer["part"].items():
+                    parts.setdefault(name, []).extend(values)
         finally:
             writer.close()
-        if answer is None:
-            raise frames.FrameError("the connection was closed")
-        return answer
+        raise frames.FrameError("the connection was closed")

@@ -23,7 +23,7 @@ class Describer:
 
     def worker(self, worker: WorkerRecord, probed: float | None = None) -> dict[str, Any]:
         """One worker; ``probed`` is the Unix time of its last probe. Never a key."""
-        region, slot = self._region, worker.slot
+        region, slot, wanted = self._region, worker.slot, worker.wanted
         status = STATUS_NAMES.get(region.worker_get(slot, table.STATUS), worker.status)
         requests, tokens = region.inflight(slot)
         info = self._registry.info(worker.id)
@@ -40,7 +40,10 @@ class Describer:
             "labels": worker.labels,
             "priority": worker.priority,
             "cost": worker.cost,
-            "health": msgspec.to_builtins(worker.wanted.health),
+            "health": msgspec.to_builtins(wanted.health),
+            "resilience": wanted.resilience.given,
+            "max_connection_attempts": wanted.max_connection_attempts,
+            "load_monitor_interval_secs": wanted.load_monitor_interval_secs,
             "features": None if worker.features is None else sorted(worker.features),
             "origin": worker.origin,
             "status": status,

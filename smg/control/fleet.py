@@ -16,6 +16,7 @@ from smg.control.kv_events import KvSubscriptions
 from smg.control.prepared_kernels import PreparedKernels
 from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
+from smg.core import clock
 from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo, EngineLoad
 from smg.engines.driver import GrpcDriver
@@ -24,10 +25,10 @@ from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.health import Thresholds
 from smg.fleet.monitor import WorkerMonitor
-from smg.fleet.policies import policies_over
+from smg.fleet.policies import LABEL, policies_over
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
-from smg.fleet.sources import ApiSource, WorkerSource, WorkerSpec
+from smg.fleet.sources import ApiSource, Explaining, WorkerSource, WorkerSpec
 from smg.fleet.tokenizers import Tokenizers
 from smg.routing.policies import parameters
 from smg.telemetry.metrics import Metrics
@@ -39,6 +40,9 @@ PROCESS = 0  # control's row in the region
 _MAX_PROBES = 128
 # Changes that come together are published together.
 _PUBLISH_DELAY = 0.02
+# Every request worker reads what is published, which takes longer than to write it: not more often than this times what
+# writing has taken.
+_PUBLISH_SHARE = 15
 # How often the failures that request workers report are looked at.
 _LOOK_INTERVAL = 0.1
 _DRAIN_INTERVAL = 0.1
@@ -53,7 +57,8 @@ class FleetControl:
     def __init__(self, settings: Settings, region: table.Region, sources: Sequence[WorkerSource]) -> None:
         self._settings = settings
         self._region = region
-        self._breakers = CircuitBreakers(region, settings.routing, Metrics(region, PROCESS))
+        self._metrics = Metrics(region, PROCESS)
+        self._breakers = CircuitBreakers(region, settings.routing, self._metrics)
         self.registry = Registry(region, self._breakers, settings.fleet.dp_aware)
         self._describer = Describer(self.registry, region, self._breakers)
         # One that was leaving when an earlier control process died goes on leaving.
@@ -62,8 +67,11 @@ class FleetControl:
         self._sources = [*sources, self._api]
         self._wanted: dict[int, Sequence[WorkerSpec]] = {}
         self._monitors: dict[str, WorkerMonitor] = {}  # by worker id
+        self._facts: dict[str, object] = {}  # what each monitor goes by
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}
+        self._routed: dict[tuple[str | None, ...], bool] = {}  # by models and label; see _routed_by_cache
+        self._routed_at = -1
         self._tasks: list[asyncio.Task[None]] = []
         self._thresholds = Thresholds.of(settings.fleet)
         self._probes = asyncio.Semaphore(_MAX_PROBES)
@@ -85,9 +93,10 @@ class FleetControl:
         self._spawn(self._fade())
         self._spawn(self._tokenizers.watch())
         if self._settings.routing.kv_events and self._region.index is not None:
-            metrics = Metrics(self._region, PROCESS)
             workers, driver = lambda: self.registry.workers, self._driver_of
-            kv = KvSubscriptions(self._region.index, metrics, workers, driver, self._routed_by_cache, self._take_load)
+            kv = KvSubscriptions(
+                self._region.index, self._metrics, workers, driver, self._routed_by_cache, self._take_load
+            )
             self._spawn(kv.run())
         for number, source in enumerate(self._sources):
             self._spawn(self._follow(number, source))
@@ -123,26 +132,47 @@ class FleetControl:
         """What source ``number`` wants now."""
         self._wanted[number] = specs
         self._reconcile()
+        for name in {source.name for source in self._sources}:
+            lists = (self._wanted.get(each, ()) for each, source in enumerate(self._sources) if source.name == name)
+            self._metrics.discovery_workers_discovered.set(name, v=sum(map(len, lists)))
 
     def _reconcile(self) -> None:
-        """Add what is wanted and missing; drain what nobody wants, once every source has spoken."""
+        """Add what is wanted and missing; drain what nobody wants, once the source that wanted it has spoken."""
         asked: dict[str, tuple[WorkerSpec, str]] = {}
         for number in sorted(self._wanted):
             for spec in self._wanted[number]:
                 asked.setdefault(spec.url, (spec, self._sources[number].name))
+        silent = {source.name for number, source in enumerate(self._sources) if number not in self._wanted}
+        for worker in self.registry.workers:
+            if worker.origin in silent and worker.spec is not None and worker.status != "draining":
+                # An earlier control process knew it, and nobody has said yet that it has gone.
+                asked.setdefault(worker.url, (worker.spec, worker.origin))
         refused = self.registry.refused
         wanted = {url: source for url, source in asked.items() if url not in refused}
         for spec, origin in wanted.values():
-            try:
-                self._watch(spec, origin)
-            except (GatewayError, ValueError) as error:
-                log.error("worker cannot be added", extra={"worker": spec.url, "error": str(error)})
-        if len(self._wanted) == len(self._sources):
+            self._join(spec, origin)
+        if not silent:
             # Who is asked for no more need not be refused either.
             refused.intersection_update(asked)
-            for worker in self.registry.workers:
-                if worker.url not in wanted and worker.id not in self._draining:
-                    self._begin_drain(worker)
+        for worker in self.registry.workers:
+            if worker.url not in wanted and worker.id not in self._draining:
+                self._begin_drain(worker, self._departure(worker))
+
+    def _join(self, spec: WorkerSpec, origin: str) -> None:
+        known = self.registry.by_url(spec.url) is not None
+        result = "added"
+        try:
+            self._watch(spec, origin)
+        except (GatewayError, ValueError) as error:
+            log.error("worker cannot be added", extra={"worker": spec.url, "error": str(error)})
+            result = "failed"
+        if not known:
+            self._metrics.discovery_registrations_total.inc(origin, result)
+
+    def _departure(self, worker: WorkerRecord) -> str:
+        """Why nobody wants the worker any more."""
+        source = next((source for source in self._sources if source.name == worker.origin), None)
+        return source.departure(worker.url) if isinstance(source, Explaining) else "unlisted"
 
     def _labels(self, spec: WorkerSpec) -> dict[str, str]:
         """The spec's labels; of an engine core, which does not tell its model, also the configured one."""
@@ -155,33 +185,39 @@ class FleetControl:
         """Have the worker in the registry and a monitor on it."""
         worker = self.registry.add(replace(spec, labels=self._labels(spec)), origin)
         if worker.id in self._probing:
+            self._monitors[worker.id].obey()
+            if self._facts[worker.id] != _facts(worker.wanted):
+                self._restart(worker)
             return
         drain = self._draining.pop(worker.id, None)
         if drain is not None:
             drain.cancel()
         if worker.status == "draining":
             self.registry.set_status(worker.id, "pending")
-        health = worker.wanted.health
+        wanted = worker.wanted
         monitor = WorkerMonitor(
             self.registry,
             self._region,
             worker,
-            self._thresholds.overridden(health),
-            health.timeout_secs or self._settings.fleet.health_check_timeout_secs,
+            self._thresholds.overridden(wanted),
+            wanted.health.timeout_secs or self._settings.fleet.health_check_timeout_secs,
             self._probes,
             self._tokenizers.want,
-            worker.wanted.runtime,
-            self._settings.fleet.load_monitor_interval,
+            wanted.runtime,
+            wanted.load_monitor_interval_secs or self._settings.fleet.load_monitor_interval,
             self._settings.server.workers + 1,
         )
         self._monitors[worker.id] = monitor
+        self._facts[worker.id] = _facts(wanted)
         task = asyncio.create_task(monitor.run(), name=f"monitor of {worker.url}")
         task.add_done_callback(_report)
         self._probing[worker.id] = task
 
-    def _begin_drain(self, worker: WorkerRecord) -> None:
-        """Route nothing more to the worker."""
-        self.registry.set_status(worker.id, "draining")
+    def _begin_drain(self, worker: WorkerRecord, reason: str) -> None:
+        """Route nothing more to the worker; ``reason`` is one word of few."""
+        if worker.status != "draining":
+            self._metrics.discovery_deregistrations_total.inc(worker.origin, reason)
+        self.registry.set_status(worker.id, "draining", reason)
         self._draining[worker.id] = asyncio.create_task(self._drain(worker))
 
     async def _drain(self, worker: WorkerRecord) -> None:
@@ -195,11 +231,13 @@ class FleetControl:
                     await asyncio.sleep(_DRAIN_INTERVAL)
         self.registry.remove(worker.id)
         self._draining.pop(worker.id, None)
-        log.info("worker has left", extra={"worker": worker.url, "worker_id": worker.id})
+        facts = {"worker": worker.url, "worker_id": worker.id, "reason": worker.reason}
+        log.info("worker has left", extra=facts)
 
     async def _stop_probing(self, worker: WorkerRecord) -> None:
         task = self._probing.pop(worker.id, None)
         monitor = self._monitors.pop(worker.id, None)
+        self._facts.pop(worker.id, None)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -230,21 +268,19 @@ class FleetControl:
 
     def change(self, worker: WorkerRecord, fields: Mapping[str, Any]) -> WorkerRecord:
         """Change fields of what is wanted of ``worker``; what concerns its probes is begun anew."""
-        before = worker.wanted
         self.registry.patch(worker.id, fields)
-        now = worker.wanted
-        if (before.runtime, before.models, before.health) != (now.runtime, now.models, now.health):
+        if self._facts.get(worker.id) != _facts(worker.wanted):
             self._restart(worker)
         return worker
 
-    def dismiss(self, worker: WorkerRecord) -> None:
+    def dismiss(self, worker: WorkerRecord, reason: str = "dismissed") -> None:
         """Want ``worker`` no more, whoever else does: it drains and leaves."""
+        if worker.id not in self._draining:
+            self._begin_drain(worker, reason)
         self._api.drop(worker.url)
         self.registry.refused.add(worker.url)
         self.registry.dirty.set()
         self._take(len(self._sources) - 1, self._api.specs)
-        if worker.id not in self._draining:
-            self._begin_drain(worker)
 
     def describe(self, worker: WorkerRecord) -> dict[str, Any]:
         """``worker`` as operators see it."""
@@ -285,14 +321,26 @@ class FleetControl:
 
     def _routed_by_cache(self, worker: WorkerRecord) -> bool:
         """Whether anybody looks at what the worker holds."""
-        asked = policies_over(worker, self.registry.models, self.registry.workers)
-        return any(parameters.name_of(policy or self._settings.routing.policy) == "cache_aware" for policy in asked)
+        if self._routed_at != self.registry.revision:
+            self._routed_at = self.registry.revision
+            self._routed.clear()
+        # Thousands of workers have few models.
+        key = (*worker.models, worker.labels.get(LABEL))
+        found = self._routed.get(key)
+        if found is None:
+            asked = policies_over(worker, self.registry.models, self.registry.workers)
+            names = (parameters.name_of(policy or self._settings.routing.policy) for policy in asked)
+            found = self._routed[key] = "cache_aware" in names
+        return found
 
     async def _publish_changes(self) -> None:
+        cost = 0.0
         while True:
             await self.registry.dirty.wait()
-            await asyncio.sleep(_PUBLISH_DELAY)
+            await asyncio.sleep(max(_PUBLISH_DELAY, cost * _PUBLISH_SHARE))
+            began = clock.monotonic()
             self.registry.publish()
+            cost = clock.monotonic() - began
             self._kernels.look(self.registry.workers)
 
     async def _sweep_index(self) -> None:
@@ -315,10 +363,18 @@ class FleetControl:
                         "worker is removed for good",
                         extra={"worker": monitor.worker.url, "worker_id": monitor.worker.id},
                     )
-                    self.dismiss(monitor.worker)
+                    self.dismiss(monitor.worker, "unhealthy")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+
+def _facts(spec: WorkerSpec) -> object:
+    """What a monitor has to be begun anew for when it changes."""
+    return (
+        *(spec.runtime, spec.models, spec.health, spec.api_key),
+        *(spec.max_connection_attempts, spec.load_monitor_interval_secs),
+    )
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -1,6 +1,7 @@
 """Wire of the control socket: 4 bytes of big-endian length, then one msgpack map.
 
-A request is ``{op, …}``; the answer ``{ok: true, result}`` or ``{ok: false, error: {code, message}}``.
+A request is ``{op, …}``; the answer ``{ok: true, result}`` or ``{ok: false, error: {code, message}}``. Before it there
+may be parts, ``{ok: true, part}``: maps of lists, which make up the result.
 """
 
 import asyncio

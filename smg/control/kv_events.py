@@ -67,7 +67,11 @@ class IndexPlace:
 
     def ours(self) -> bool:
         """Whether the slot is still the worker's."""
-        return self._generation != 0 and self._index.ticket(self._slot) >> 32 == self._generation
+        return self._generation != 0 and self.current()
+
+    def current(self) -> bool:
+        """Whether nobody else has begun the slot anew."""
+        return self._index.ticket(self._slot) >> 32 == self._generation
 
 
 class Subscription:
@@ -148,6 +152,10 @@ class Subscription:
         if batch.timestamp > 0 and not batch.load_only:
             self._metrics.kv_event_lag_seconds.observe(max(0.0, clock.wall() - batch.timestamp), self.worker.id)
         return feed.apply(batch, clock.monotonic())
+
+    def current(self) -> bool:
+        """Whether its places are those of the worker now; they are not when another engine has come to its address."""
+        return all(place.current() for place in self._places.values())
 
     def look(self, now: float) -> None:
         """Give up what a stream that is away for too long may have made wrong, and what has waited for too long."""
@@ -253,7 +261,7 @@ class KvSubscriptions:
         return bool(
             "kv_events" in features
             and worker.models
-            and worker.status in ("ready", "not_ready")
+            and (worker.status in ("ready", "not_ready") or worker.held)
             and (worker.ranks or not several)
             and self._wanted(worker)
         )
@@ -263,6 +271,7 @@ class KvSubscriptions:
             subscription.slots == tuple(worker.slots)
             and subscription.worker.models[:1] == worker.models[:1]
             and subscription.driver is self._driver(worker.id)
+            and subscription.current()
             and self._follows(worker)
         )
 

@@ -19,8 +19,12 @@ from smg.control.admin import AdminServer, operations
 from smg.control.fleet import PROCESS, FleetControl
 from smg.control.workers import worker_operations
 from smg.fleet.file_source import FileSource
+from smg.fleet.kubernetes.api import PodsApi
+from smg.fleet.kubernetes.pods import Rules
+from smg.fleet.kubernetes.source import KubernetesSource
 from smg.fleet.legs import LegSource
 from smg.fleet.sources import EmbeddedSource, StaticSource, WorkerSource
+from smg.telemetry.metrics import Metrics
 
 log = logging.getLogger("smg.control")
 
@@ -55,6 +59,10 @@ async def serve(
     named = len(settings.fleet.worker_urls) + len(legs.specs) + len(extra_urls)
     if settings.fleet.discovery_file is not None:
         sources.append(FileSource(settings.fleet.discovery_file, settings.fleet.discovery_check_interval_secs))
+    if settings.discovery.service_discovery:
+        rules, connected = Rules(settings), Metrics(region, PROCESS).discovery_connected
+        pods = PodsApi(settings.discovery.service_discovery_namespace, rules.common)
+        sources.append(KubernetesSource(rules, pods, connected))
     fleet = FleetControl(settings, region, sources)
     admin = AdminServer(
         frames.socket_path(settings.server.state_dir, region.boot_id),

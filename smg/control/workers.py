@@ -13,22 +13,29 @@ from smg.control.admin import Handler
 from smg.control.fleet import FleetControl
 from smg.core.errors import GatewayError, bad_request
 from smg.fleet.records import WorkerRecord
-from smg.fleet.sources import HealthSpec, WorkerSpec, check
+from smg.fleet.resilience import ResilienceSpec
+from smg.fleet.sources import Attempts, HealthSpec, Interval, WorkerSpec, check
 from smg.routing.policies import parameters
 
 T = TypeVar("T")
+
+_AS_GIVEN = ("priority", "api_key", "max_connection_attempts", "load_monitor_interval_secs")
+_PARTLY = ("health", "resilience")
 
 
 class WorkerPatch(msgspec.Struct, forbid_unknown_fields=True):
     """Fields to change; None leaves a field as it is. A label that is null is taken away, others are kept.
 
-    Of ``health``, too, only what is given changes.
+    Of ``health`` and ``resilience``, too, only what is given changes.
     """
 
     priority: int | None = None
     cost: float | None = None
     labels: dict[str, str | None] | None = None
     health: HealthSpec | None = None
+    resilience: ResilienceSpec | None = None
+    max_connection_attempts: Attempts | None = None
+    load_monitor_interval_secs: Interval | None = None
     api_key: str | None = None
 
 
@@ -52,15 +59,15 @@ def worker_operations(fleet: FleetControl) -> dict[str, Handler]:
         worker = _worker(fleet, request)
         asked = _convert(request.get("patch"), WorkerPatch)
         fields: dict[str, Any] = {}
-        if asked.priority is not None:
-            fields["priority"] = asked.priority
+        for name in _AS_GIVEN:
+            if (value := getattr(asked, name)) is not None:
+                fields[name] = value
         if asked.cost is not None:
             fields["cost"] = _cost(asked.cost)
-        if asked.api_key is not None:
-            fields["api_key"] = asked.api_key
-        if asked.health is not None:
-            changes = {name: value for name, value in msgspec.to_builtins(asked.health).items() if value is not None}
-            fields["health"] = msgspec.to_builtins(worker.wanted.health) | changes
+        for name in _PARTLY:
+            if (part := getattr(asked, name)) is not None:
+                changes = {key: value for key, value in msgspec.to_builtins(part).items() if value is not None}
+                fields[name] = msgspec.to_builtins(getattr(worker.wanted, name)) | changes
         if asked.labels is not None:
             labels = {**worker.wanted.labels, **asked.labels}
             fields["labels"] = _labels({name: value for name, value in labels.items() if value is not None})

@@ -19,6 +19,9 @@ from smg.core.stream import StreamTable
 
 BackendKind: TypeAlias = Literal["tokens", "events", "raw"]
 
+# The body of a request that is passed on: as it came, or the pieces it is made of.
+RawPayload: TypeAlias = bytes | Sequence[bytes | memoryview]
+
 
 class Bootstrap(msgspec.Struct, frozen=True):
     """Where two engines meet for one transfer: the sender's ``host`` and ``port``, and the ``room`` both name."""
@@ -34,6 +37,7 @@ class Leg(msgspec.Struct, frozen=True):
     ``bootstrap`` is the meeting point of contracts whose engines find each other by it. ``kv_params`` is the JSON text
     of contracts that relay what the prefill engine returned, and ``kv_address`` the older host and port in its place.
     ``encoders`` are where the prefill engine gets each media item's embeddings from, in the items' order.
+    ``described``: a decode engine that relays gets no pixels, only what tells the request's media from others.
     """
 
     role: Literal["prefill", "decode"]
@@ -41,6 +45,7 @@ class Leg(msgspec.Struct, frozen=True):
     kv_params: bytes | None = None
     kv_address: tuple[str, int] | None = None
     encoders: tuple[Bootstrap, ...] = ()
+    described: bool = False
 
 
 class EngineRequest(msgspec.Struct):
@@ -166,7 +171,7 @@ class RawBackend(Protocol):
     kind: Literal["raw"]
 
     async def forward(
-        self, ctx: RequestContext, method: str, path: str, headers: Mapping[str, str], body: bytes
+        self, ctx: RequestContext, method: str, path: str, headers: Mapping[str, str], body: RawPayload
     ) -> RawResponse: ...
 
 

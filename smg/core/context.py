@@ -10,7 +10,10 @@ from smg.core import clock
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Who calls. ``name`` is safe to log (never a key); ``admin`` opens the admin routes."""
+    """Who calls. ``name`` is safe to log (never a key); ``admin`` opens the admin routes.
+
+    ``tenant`` is whose limits count: a tenant's name, that of a key, ``header:NAME``, ``ip:ADDRESS`` or ``anonymous``.
+    """
 
     name: str = "anonymous"
     tenant: str = "anonymous"

@@ -33,7 +33,6 @@ STATUS: dict[str, int] = {
     "media_unreachable": 400,
     "audio_transcription_model_not_supported": 400,
     "unsupported_transcription_response_format": 400,
-    "streaming_transcription_not_supported": 400,
     "transcription_timestamps_not_supported": 400,
     "unsupported_transcription_language": 400,
     "asr_prompt_too_long": 400,
@@ -51,6 +50,7 @@ STATUS: dict[str, int] = {
     "constraint_failed": 422,
     "rate_limit_exceeded": 429,
     "queue_full": 429,
+    "tenant_rate_limit_exceeded": 429,
     "client_disconnected": 499,
     # ours or the engine's
     "internal_error": 500,

@@ -4,15 +4,18 @@ Neutral between engine contracts (spec multimodal 1 and 12): an adapter takes fr
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
+
+# An item's encoded bytes; a view is part of a client's upload.
+Encoded: TypeAlias = bytes | memoryview
 
 
 class Tensor(msgspec.Struct, frozen=True):
     """A tensor as bytes: little-endian, row-major, contiguous.
 
-    ``dtype`` is float32, bfloat16, float16, int64 or uint32. ``pieces`` are buffers whose bytes in order are the
+    ``dtype`` is float32, bfloat16, float16, int64, uint32 or bool. ``pieces`` are buffers whose bytes in order are the
     tensor's, so that a batch of images needs no copy of its own.
     """
 
@@ -42,7 +45,7 @@ class MediaItem(msgspec.Struct, frozen=True):
 
     modality: str
     digest: str
-    encoded: bytes
+    encoded: Encoded
     structural: tuple[int, int]
     patches: Sequence[tuple[int, int]]
     tensor: Tensor | None
@@ -58,7 +61,8 @@ class MediaInputs(msgspec.Struct, frozen=True):
     ``tensor`` joins the items': along its first dimension, with the row counts in the side tensor called ``sizes``;
     or, when ``sizes`` is empty, as one entry per item. Every side tensor has one entry per item. ``keep_on_cpu`` names
     side tensors that models read on the host. ``token_id`` is the token features are written over. ``anchored`` is the
-    prompt with one placeholder per item, ``expanded`` the length of the prompt that it became.
+    prompt with one placeholder per item, ``expanded`` the length of the prompt that it became. ``family`` names the
+    model family that has made the tensors.
 
     Items of several modalities have tensors of their own only, and no ``tensor`` and ``side`` join them.
     """
@@ -71,6 +75,7 @@ class MediaInputs(msgspec.Struct, frozen=True):
     token_id: int
     anchored: Sequence[int]
     expanded: int
+    family: str = ""
 
     @property
     def modality(self) -> str:

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from smg.core.media import Encoded
+
 
 class TextPart(msgspec.Struct, frozen=True):
     text: str
@@ -19,7 +21,7 @@ class MediaPart(msgspec.Struct, frozen=True):
 
     kind: str  # image, video, audio, file
     url: str | None = None
-    data: bytes | None = None
+    data: Encoded | None = None
     media_type: str | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)  # detail, fps, uuid, …
 

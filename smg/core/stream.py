@@ -19,7 +19,12 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from smg._native.json_scan import JsonScan
+from smg._native.python_scan import PythonScan
 from smg.core.batch import TokenLogprobs
+
+# In the text that a row gives its tap, this stands in front of a sealed marker (``Marker``). No text meant for
+# interchange has this character; where tokens spell it, a row with sealed markers gives U+FFFD.
+SEAL = "\ufdd0"
 
 # What a row's text is to the client: the answer, reasoning, or the JSON text of a call's arguments.
 TextKind: TypeAlias = Literal["text", "reasoning", "arguments"]
@@ -119,10 +124,14 @@ class NoDecoder:
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """A text that a parser reads: the special token that spells it, if there is one, is decoded in any case."""
+    """A text that a parser reads: the special token that spells it, if there is one, is decoded in any case.
+
+    ``sealed``: the text counts only when that token brings it, so the row puts ``SEAL`` in front of it.
+    """
 
     text: str
     token: int | None = None
+    sealed: bool = False
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -133,11 +142,16 @@ class Wait(msgspec.Struct, frozen=True):
     may begin. With ``json`` the text is also followed as JSON and goes on only as far as the scanner takes it; the
     scanner is the parser's own, so the parser knows where in the value the text is when it is asked again. ``quoted``:
     the text is what a JSON string says, and goes on as it stands between the string's quotes.
+
+    ``held`` is text that the parser can do nothing with before it has come to an end: one of ``markers``, or the end of
+    the expression that ``python`` follows. The row keeps it till then and gives it to the parser in one piece, from
+    where the wait began; at times also earlier, so that the parser can give up.
     """
 
-    kind: TextKind
+    kind: TextKind | Literal["held"]
     markers: tuple[str, ...] = ()
     json: JsonScan | None = None
+    python: PythonScan | None = None
     quoted: bool = False
     call: int = 0
 
@@ -149,6 +163,7 @@ class RowSpec(msgspec.Struct, frozen=True):
     ``stop_visible``; those also in ``eos_ids`` end it without a match to report. ``stop_strings`` follow spec
     text-pipeline 5: earliest end wins, ties to the longest. ``continues`` is True when the output goes on from text of
     the prompt (completions, a continued assistant message), so that its first token keeps a leading space.
+    A row with sealed ``markers`` goes direct only with a ``Wait`` that has ``SEAL`` among its markers.
     """
 
     choice: int = 0
@@ -164,7 +179,8 @@ class RowSpec(msgspec.Struct, frozen=True):
 class RowOutput(msgspec.Struct):
     """What one feed brought for a tapped row.
 
-    ``text`` is whole characters that can no longer be part of a stop string. ``ids`` and ``logprobs`` are those taken
+    ``text`` is whole characters that can no longer be part of a stop string, with a ``SEAL`` before each sealed marker,
+    which is never held apart from it. ``ids`` and ``logprobs`` are those taken
     (also when their text is still held); a hidden end token is among the ids but has no row of logprobs. ``stopped`` is
     set once: the row takes nothing more; ``matched`` is the stop string or id (None for EOS). The output of ``finish``
     has no ids.
@@ -215,7 +231,7 @@ class StreamTable(Protocol):
         ...
 
     def text(self, row: int) -> str:
-        """All text the row has emitted."""
+        """All text the row has emitted, without seals."""
         ...
 
     def close(self, row: int) -> None:

@@ -27,13 +27,17 @@ def narrowed(constraint: Constraint) -> Constraint:
     """``constraint`` as one of json_schema, regex, grammar and structural_tag.
 
     Raises:
-        GatewayError: ``invalid_value`` for an empty one, ``unsupported_parameter`` for a kind nobody knows (400).
+        GatewayError: ``invalid_value`` for an empty one, ``unsupported_parameter`` for a kind nobody knows, and for a
+            grammar in another notation than EBNF (400).
     """
     match checked(constraint):
         case Constraint(kind="json_object"):
             return Constraint("json_schema", _ANY_OBJECT)
         case Constraint(kind="choice", choices=texts):
             return Constraint("regex", "(" + "|".join(map(escape, texts)) + ")")
+        case Constraint(kind="grammar", value=text) if "::=" not in text:
+            message = "the engine reads grammars in EBNF (root ::= ...), and this one cannot be turned into such"
+            raise GatewayError("unsupported_parameter", message, param=param_of("grammar"))
         case Constraint(kind=kind) if kind in _TEXTS:
             return constraint
         case _:

@@ -33,6 +33,7 @@ ARGUMENTS = (
     "is_embedding",
     "vocab_size",
     "weight_version",
+    "mm_item_limits",
 )
 _SAMPLING_KEYS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from smg.fleet.sources import HealthSpec, ModelCard, WorkerSpec, check
+from smg.fleet.resilience import ResilienceSpec
+from smg.fleet.sources import Attempts, HealthSpec, Interval, ModelCard, WorkerSpec, check
 
 log = logging.getLogger("smg.fleet")
 
@@ -24,6 +25,9 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     priority: int = 50
     cost: float = 1.0
     health: HealthSpec = HealthSpec()
+    resilience: ResilienceSpec = ResilienceSpec()
+    max_connection_attempts: Attempts | None = None
+    load_monitor_interval_secs: Interval | None = None
     api_key: str = ""
 
     def spec(self) -> WorkerSpec:
@@ -37,6 +41,9 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
             cost=self.cost,
             api_key=self.api_key,
             health=self.health,
+            resilience=self.resilience,
+            max_connection_attempts=self.max_connection_attempts,
+            load_monitor_interval_secs=self.load_monitor_interval_secs,
         )
 
 

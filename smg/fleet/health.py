@@ -12,7 +12,7 @@ import msgspec
 
 from smg.config.settings import FleetSettings
 from smg.fleet.records import Status
-from smg.fleet.sources import HealthSpec
+from smg.fleet.sources import WorkerSpec
 
 # Failed probes in a row that turn not_ready into failed, as a multiple of the failure threshold.
 _GIVE_UP_FACTOR = 3
@@ -22,13 +22,15 @@ _FAILED_SECS = 2.0
 
 
 class Thresholds(msgspec.Struct, frozen=True):
-    """Probe counts in a row, and times in seconds."""
+    """Probe counts in a row, and times in seconds. ``attempts`` are probes before a worker that never was ready is
+    given up, beside ``startup_timeout``."""
 
     failures: int = 3
     successes: int = 1
     interval: float = 10.0
     down_interval: float = 1.0
     startup_timeout: float = 1800.0
+    attempts: int | None = None
 
     @classmethod
     def of(cls, settings: FleetSettings) -> "Thresholds":
@@ -40,14 +42,16 @@ class Thresholds(msgspec.Struct, frozen=True):
             startup_timeout=settings.worker_startup_timeout_secs,
         )
 
-    def overridden(self, spec: HealthSpec) -> "Thresholds":
+    def overridden(self, spec: WorkerSpec) -> "Thresholds":
         """The same with what ``spec`` says of one worker."""
+        health = spec.health
         return Thresholds(
-            failures=spec.failure_threshold or self.failures,
-            successes=spec.success_threshold or self.successes,
-            interval=spec.check_interval_secs or self.interval,
+            failures=health.failure_threshold or self.failures,
+            successes=health.success_threshold or self.successes,
+            interval=health.check_interval_secs or self.interval,
             down_interval=self.down_interval,
             startup_timeout=self.startup_timeout,
+            attempts=spec.max_connection_attempts,
         )
 
 
@@ -77,12 +81,19 @@ class Health:
         thresholds = self._thresholds
         seen = self.failures + passive
         match self.status:
-            case "pending" if now - self._since >= thresholds.startup_timeout:
+            case "pending" if self.failures == thresholds.attempts or now - self._since >= thresholds.startup_timeout:
                 self.status = "failed"
             case "ready" if seen >= thresholds.failures:
                 self.status = "not_ready"
             case "not_ready" if self.failures >= _GIVE_UP_FACTOR * thresholds.failures:
                 self.status = "failed"
+        return self.status
+
+    def hold(self, now: float) -> Status:
+        """The worker is to get no requests, whatever its engine says: afterwards it begins anew."""
+        self.failures = self.successes = 0
+        self._since = now
+        self.status = "pending"
         return self.status
 
     @property

@@ -77,6 +77,9 @@ class WorkerMonitor:
         self._seen_failures = 0
         self.probed: float | None = None
         self._nudge = asyncio.Event()
+        self._held = ""
+        self._trusted = bool(worker.wanted.health.disable_health_check)
+        self.obey()
 
     @property
     def driver(self) -> Driver | None:
@@ -103,6 +106,15 @@ class WorkerMonitor:
             self._nudge.set()
         self._seen_failures = failures
 
+    def obey(self) -> None:
+        """Take over, at once, whether the worker's source holds it back."""
+        held = self.worker.held
+        if held:
+            self._registry.set_status(self.worker.id, self._health.hold(clock.monotonic()), held)
+        elif self._held:
+            self._nudge.set()
+        self._held = held
+
     async def close(self) -> None:
         """Close the connection (after the task has ended)."""
         if self._driver is not None:
@@ -112,9 +124,10 @@ class WorkerMonitor:
     async def _probe_for_ever(self) -> None:
         while True:
             self._nudge.clear()
-            async with self._probes:
-                await self._step()
-            self.probed = clock.wall()
+            if not self._held:
+                async with self._probes:
+                    await self._step()
+                self.probed = clock.wall()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._health.wait()):
                     await self._nudge.wait()
@@ -161,7 +174,8 @@ class WorkerMonitor:
             return
         self._region.worker_set(slot, table.FAILURES, 0)
         self._seen_failures = 0
-        self._registry.set_status(self.worker.id, self._health.good())
+        if not self._held:
+            self._registry.set_status(self.worker.id, self._health.good())
 
     async def _identify(self) -> None:
         """Find the contract, read model and server information.
@@ -230,14 +244,15 @@ class WorkerMonitor:
 
     def _see_to_tokenizers(self, news: bool) -> None:
         for name in self.worker.models:
-            model = self._registry.model(name)
             # An engine that is unwell is identified again with every probe; its tokenizer is not to be fetched each
             # time.
-            if news or model is None or not model.tokenizer_dir:
+            if news or not self._registry.has_tokenizer(name):
                 self._on_identified(name)
 
     async def _probe(self) -> bool:
         assert self._driver is not None
+        if self._trusted:
+            return True
         return await self._driver.health(self._timeout, thorough=self._health.suspect)
 
     def _streaming(self) -> bool:
@@ -249,11 +264,13 @@ class WorkerMonitor:
 
     def _failed(self, reason: str, detail: str = "", *, certain: bool = False) -> None:
         """A probe failed; ``certain``: no further one is needed to know that the engine must not serve."""
+        # Whoever answers next may be another engine, or the same one with another model.
+        self._identified = False
+        if self._held:
+            return
         passive = self._threshold if certain else self._region.worker_get(self.worker.slot, table.FAILURES)
         before = self._health.status
         status = self._health.bad(clock.monotonic(), passive)
-        # Whoever answers next may be another engine, or the same one with another model.
-        self._identified = False
         if before != status or self._health.failures == 1:
             starting = self.worker.origin == EmbeddedSource.name and status == "pending"
             log.log(

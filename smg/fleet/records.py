@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from smg.core.backends import BackendKind
+from smg.fleet.resilience import ResilienceSpec
 from smg.fleet.sources import WorkerSpec
 
 Status: TypeAlias = Literal["pending", "ready", "not_ready", "failed", "draining"]
@@ -38,7 +39,8 @@ class WorkerRecord(msgspec.Struct):
 
     ``origin`` is the name of the source that wants it, ``spec`` what that says, and ``patch`` the fields of it that the
     admin API has changed since; ``labels``, ``priority`` and ``cost`` are what comes of it all.
-    ``api_key`` is what an HTTP engine wants to see; it is never shown.
+    ``api_key`` is what an HTTP engine wants to see; it is never shown. ``resilience`` is what its retries and circuit
+    breaker do otherwise than the settings say, None for nothing.
 
     ``ranks`` are the data-parallel ranks that requests are routed to one by one; empty for a worker that is routed to
     as a whole.
@@ -61,6 +63,7 @@ class WorkerRecord(msgspec.Struct):
     spec: WorkerSpec | None = None
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     api_key: str = ""
+    resilience: ResilienceSpec | None = None
     ranks: list[RankRecord] = msgspec.field(default_factory=list)
 
     @property
@@ -68,6 +71,11 @@ class WorkerRecord(msgspec.Struct):
         """The worker as it is wanted now."""
         spec = self.spec if self.spec is not None else WorkerSpec(self.url)
         return msgspec.convert({**msgspec.to_builtins(spec), **self.patch}, WorkerSpec) if self.patch else spec
+
+    @property
+    def held(self) -> str:
+        """Why its source wants no requests on it for now, empty if it does."""
+        return self.spec.held if self.spec is not None else ""
 
     @property
     def slots(self) -> list[int]:

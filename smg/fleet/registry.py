@@ -5,8 +5,9 @@ and their counters notice nothing.
 """
 
 import asyncio
+import heapq
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -39,12 +40,15 @@ from smg.fleet.sources import WorkerSpec
 
 log = logging.getLogger("smg.fleet")
 
-EXACT = 1  # plane of the prefix index
+# Planes of the prefix index: what was sent to an engine, and what it has told.
+SENT = 0
+EXACT = 1
 
 
 class Registry:
     """Workers and models. ``dirty`` is set when the published snapshot is behind; ``publish`` clears it.
 
+    ``revision`` grows with every change of a worker's record, a model's policy included, but not of a status.
     ``refused`` are URLs that an admin has removed. ``breakers`` are closed again for workers that come back.
     ``dp_aware``: data-parallel ranks get slots of their own and are routed to one by one.
     """
@@ -59,10 +63,17 @@ class Registry:
         self.dirty = asyncio.Event()
         snapshot = _published(region)
         self._workers = {worker.id: worker for worker in snapshot.workers}
+        self._by_url = {worker.url: worker for worker in snapshot.workers}
         self._models = {model.id: model for model in snapshot.models}
+        self._stale = False  # whether the models are to be derived anew
+        self.revision = 0
+        self._free: list[int] = []
+        self._leaving: list[int] = []  # slots of workers that the last snapshot still has
         self.refused = set(snapshot.refused)
         self._tokenizers = {record.id: record for record in snapshot.tokenizers}
-        self._take_over_index()
+        taken = {slot for worker in self._workers.values() for slot in worker.slots}
+        self._free = [slot for slot in range(region.workers) if slot not in taken]
+        self._take_over_index(taken)
         for worker in self._workers.values():
             worker.status = STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status)
 
@@ -72,7 +83,7 @@ class Registry:
 
     @property
     def models(self) -> list[ModelRecord]:
-        return list(self._models.values())
+        return list(self._derived().values())
 
     @property
     def tokenizers(self) -> list[TokenizerRecord]:
@@ -98,10 +109,16 @@ class Registry:
         return self._workers.get(id)
 
     def model(self, id: str) -> ModelRecord | None:
-        return self._models.get(id)
+        return self._derived().get(id)
 
     def by_url(self, url: str) -> WorkerRecord | None:
-        return next((worker for worker in self._workers.values() if worker.url == url), None)
+        return self._by_url.get(url)
+
+    def has_tokenizer(self, model_id: str) -> bool:
+        """Whether it is known where the model's tokenizer is. Asked for each worker that joins, so nothing is derived
+        for a model that others serve already."""
+        model = self._models.get(model_id) or self.model(model_id)
+        return model is not None and bool(model.tokenizer_dir)
 
     def info(self, worker_id: str) -> EngineInfo | None:
         """What the worker's engine told this control process, None until it did."""
@@ -132,7 +149,7 @@ class Registry:
             return found
         worker = WorkerRecord(id=str(ids.uuid7()), slot=self._free_slot(), url=spec.url, origin=origin, spec=spec)
         self._occupy(worker.slot, "pending")
-        self._workers[worker.id] = worker
+        self._workers[worker.id] = self._by_url[worker.url] = worker
         self._configure(worker)
         return worker
 
@@ -150,16 +167,15 @@ class Registry:
         return worker
 
     def remove(self, id: str) -> None:
-        """Forget a worker. Its slot is free once the snapshot without it is published, which happens here."""
+        """Forget a worker. Its slots are free once a snapshot without it is published: many may leave at once."""
         worker = self._workers.pop(id, None)
         if worker is None:
             return
+        del self._by_url[worker.url]
         self._infos.pop(id, None)
         self._loads.pop(id, None)
-        self._derive()
-        self.publish()
-        for slot in worker.slots:
-            self._vacate(slot)
+        self._leaving += worker.slots
+        self._changed()
 
     def identify(
         self,
@@ -180,10 +196,13 @@ class Registry:
         features = offered(adapter(runtime).capabilities if capabilities is None else capabilities, info)
         if self._infos.get(id) == info and (worker.runtime, worker.kind, worker.features) == (runtime, kind, features):
             return
+        before = _identity(worker, self._infos.get(id))
         worker.features = features
         self._infos[id] = info
         worker.runtime, worker.kind = runtime, kind
         self._configure(worker)
+        if _differ(before, _identity(worker, info)):
+            self._begin_anew(worker)
 
     def set_status(self, id: str, status: Status, reason: str = "") -> None:
         """Change a worker's status: in the worker table at once, in the snapshot with the next publication."""
@@ -210,15 +229,16 @@ class Registry:
         Raises:
             GatewayError: ``model_not_found``.
         """
-        model = self._models.get(model_id)
+        model = self.model(model_id)
         if model is None:
             raise GatewayError("model_not_found", f"the model '{model_id}' does not exist", param="model")
         model.policy = policy
+        self.revision += 1
         self.dirty.set()
 
     def set_tokenizer(self, model_id: str, directory: str, key: str, error: str = "", chat_template: str = "") -> None:
         """Record where a model's tokenizer is; with ``error`` set, a directory that is there already stays."""
-        model = self._models.get(model_id)
+        model = self.model(model_id)
         if model is None:
             return
         if not error:
@@ -241,8 +261,11 @@ class Registry:
             self._region.publish(msgspec.msgpack.encode(snapshot))
         except ValueError as error:
             log.error("the registry is too large to publish", extra={"error": str(error)})
+        leaving, self._leaving = self._leaving, []
+        for slot in leaving:
+            self._vacate(slot)
 
-    def _take_over_index(self) -> None:
+    def _take_over_index(self, slots: Container[int]) -> None:
         """Keep what known workers hold, as far as the gateway has sent it; what engines have told is gone with control.
 
         A slot without a worker may still have tickets: its worker was being removed when control died.
@@ -250,7 +273,6 @@ class Registry:
         index = self._region.index
         if index is None:
             return
-        slots = self._taken()
         for slot in range(self._region.workers):
             if slot in slots:
                 index.admit(slot)
@@ -262,6 +284,12 @@ class Registry:
         """Make the record what spec, patch and engine say together."""
         spec, info = worker.wanted, self._infos.get(worker.id)
         worker.priority, worker.cost, worker.api_key = spec.priority, spec.cost, spec.api_key
+        resilience = spec.resilience if spec.resilience.given else None
+        if worker.resilience != resilience:
+            worker.resilience = resilience
+            if self._breakers is not None:
+                # What was counted by other numbers means nothing by these.
+                self._breakers.reset(worker)
         worker.labels = {**(worker.labels if info is None else info.labels), **spec.labels}
         if spec.models:
             worker.models = [card.id for card in spec.models]
@@ -277,8 +305,16 @@ class Registry:
                 extra={"worker": worker.url, "worker_id": worker.id, "runtime": worker.runtime},
             )
         self._set_ranks(worker)
-        self._derive()
-        self.dirty.set()
+        self._changed()
+
+    def _begin_anew(self, worker: WorkerRecord) -> None:
+        """Another engine answers at the worker's address: it holds nothing of what was sent to the one before, nor of
+        what that one has told."""
+        for slot in worker.slots:
+            self._region.worker_set(slot, table.COMPUTED, 0)
+            if self._region.index is not None:
+                self._region.index.renew(slot, SENT)
+                self._region.index.renew(slot, EXACT)
 
     def _set_ranks(self, worker: WorkerRecord) -> None:
         """Have a slot for each of the worker's data-parallel ranks, if they are routed to one by one."""
@@ -303,19 +339,29 @@ class Registry:
         if self._region.index is not None:
             self._region.index.dismiss(slot)
         self._region.worker_reset(slot)
+        heapq.heappush(self._free, slot)
 
-    def _taken(self) -> set[int]:
-        return {slot for worker in self._workers.values() for slot in worker.slots}
+    def _changed(self) -> None:
+        """Something is otherwise with the workers. Their models are derived when they are asked for, because thousands
+        may join at once."""
+        self._stale = True
+        self.revision += 1
+        self.dirty.set()
 
-    def _derive(self) -> None:
-        self._models = {model.id: model for model in derive(self.workers, self._infos, self._models, clock.created)}
+    def _derived(self) -> dict[str, ModelRecord]:
+        if self._stale:
+            self._stale = False
+            models = derive(self.workers, self._infos, self._models, clock.created)
+            self._models = {model.id: model for model in models}
+        return self._models
 
     def _free_slot(self) -> int:
-        taken = self._taken()
-        slot = next((number for number in range(self._region.workers) if number not in taken), None)
-        if slot is None:
+        """The lowest slot that is free; the caller occupies it."""
+        if not self._free and self._leaving:
+            self.publish()
+        if not self._free:
             raise GatewayError("overloaded", f"all {self._region.workers} worker slots are taken")
-        return slot
+        return heapq.heappop(self._free)
 
 
 def _published(region: table.Region) -> FleetSnapshot:
@@ -328,3 +374,14 @@ def _published(region: table.Region) -> FleetSnapshot:
     except msgspec.MsgspecError as error:
         log.error("the registry of an earlier control process is unreadable", extra={"error": str(error)})
         return FleetSnapshot()
+
+
+def _identity(worker: WorkerRecord, info: EngineInfo | None) -> tuple[object, ...]:
+    """What makes an engine another one; of what is not known, something empty."""
+    files = (info.model_path, info.tokenizer_path) if info is not None else ("", "")
+    return (worker.runtime, tuple(worker.models), *files)
+
+
+def _differ(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    """Whether something that was known is known to be otherwise now."""
+    return any(old and new and old != new for old, new in zip(before, now, strict=True))

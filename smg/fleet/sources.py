@@ -1,8 +1,8 @@
-"""Where workers come from: flags, a file, the admin API. Any other discovery yields the same specs."""
+"""Where workers come from: flags, a file, the admin API, pods of Kubernetes. All of them yield the same specs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +10,10 @@ from msgspec import Meta
 from smg.engines.finding import scheme_of
 from smg.engines.http.address import split_rank
 from smg.engines.table import adapter
+from smg.fleet.resilience import ResilienceSpec
+
+Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
+Interval: TypeAlias = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class ModelCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,12 +24,16 @@ class ModelCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HealthSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one worker is probed; None is what the settings say. Times are in seconds."""
+    """How one worker is probed; None is what the settings say. Times are in seconds.
+
+    With ``disable_health_check`` an engine is asked who it is, and not how it is.
+    """
 
     check_interval_secs: Annotated[float, Meta(gt=0)] | None = None
     timeout_secs: Annotated[float, Meta(gt=0)] | None = None
     failure_threshold: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     success_threshold: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    disable_health_check: bool | None = None
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):
@@ -33,7 +41,9 @@ class WorkerSpec(msgspec.Struct, frozen=True):
 
     ``models`` empty: the engine tells its model. Workers of the highest ``priority`` come first, and of these the ones
     with the lowest ``cost``; the others are for when those are away or full (spec routing 4.1).
-    ``api_key`` is for HTTP engines.
+    ``api_key`` is for HTTP engines. ``held``, if not empty, is why the worker gets no requests for now, although it
+    belongs to the fleet. After ``max_connection_attempts`` probes in vain a worker that has never answered has failed,
+    however long its start may take; ``load_monitor_interval_secs`` is the time between looks at its load.
     """
 
     url: str
@@ -43,7 +53,11 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     priority: int = 50
     cost: float = 1.0
     health: HealthSpec = HealthSpec()
+    resilience: ResilienceSpec = ResilienceSpec()
+    max_connection_attempts: Attempts | None = None
+    load_monitor_interval_secs: Interval | None = None
     api_key: str = ""
+    held: str = ""
 
 
 def check(spec: WorkerSpec) -> None:
@@ -60,6 +74,15 @@ class WorkerSource(Protocol):
 
     def watch(self) -> AsyncIterator[Sequence[WorkerSpec]]:
         """Yield this source's whole list, again after every change; an ended iterator means: it stays as it is."""
+        ...
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """A source that knows why a worker is no longer in its list."""
+
+    def departure(self, url: str) -> str:
+        """One word of few, for logs and metrics; asked when the list that ``url`` is missing from has been yielded."""
         ...
 
 

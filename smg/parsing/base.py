@@ -12,6 +12,7 @@ import msgspec
 
 from smg.core.request import Tool
 from smg.core.stream import Wait
+from smg.parsing.markers import UNSEALED, Seals
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class Start(msgspec.Struct, frozen=True):
     request. ``parallel`` False: only the first call counts (case OA-09). ``unknown_tools`` is what the operator wants
     done with a call of a tool that was not offered: ``forward``, ``drop`` or ``text``; None (not said): a marked call
     is forwarded, one without markers is text (case TP-10). ``failed`` is called with ``reasoning`` or ``tools`` when a
-    parser breaks.
+    parser breaks. ``seals`` are the markers that count only as tokens of their own; prompt and history have no seals.
     """
 
     prompt_tail: str = ""
@@ -69,6 +70,7 @@ class Start(msgspec.Struct, frozen=True):
     parallel: bool = True
     unknown_tools: str | None = None
     failed: Callable[[str], None] = _unheard
+    seals: Seals = UNSEALED
 
 
 class Parser(Protocol):

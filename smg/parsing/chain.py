@@ -6,7 +6,7 @@ became and however long a parser held it.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from smg.core import ids
 from smg.core.batch import TokenLogprobs
 from smg.core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
-from smg.core.stream import RowOutput, Wait
+from smg.core.stream import SEAL, RowOutput, Wait
 from smg.parsing import call_ids
 from smg.parsing.base import (
     CallArguments,
@@ -60,6 +60,7 @@ class Chain:
         self._tools = tools or Passthrough(start)
         self._held = {"reasoning": Held(), "tools": Held()}
         self._failed = start.failed
+        self.seals = start.seals
         self._mint = mint
         self._number = earlier
         self._with_ids = with_ids
@@ -73,7 +74,7 @@ class Chain:
         self._broken_off = False
         if start.history:
             # The client has this text already: the parser reads it only to know where the output goes on.
-            self._guard("reasoning", self._reasoning, start.history)
+            self._guard("reasoning", self._reasoning, start.seals.put(start.history))
             self._held["reasoning"] = Held()
 
     def feed(self, output: RowOutput) -> list[Event]:
@@ -100,11 +101,14 @@ class Chain:
             if inner is None:
                 return None
             wait = msgspec.structs.replace(inner, markers=wait.markers + inner.markers)
-            self._held["tools"].settle()
+            if wait.kind != "held":
+                self._held["tools"].settle()
         if wait.kind == "arguments" and self._input is not None:
             # The input of a custom tool is not what its arguments' text is.
             return None
         self._held["reasoning"].settle()
+        if self.seals.texts:
+            wait = msgspec.structs.replace(wait, markers=(*wait.markers, SEAL))
         return msgspec.structs.replace(wait, call=len(self._calls) - 1) if wait.kind == "arguments" else wait
 
     def finish(self, reason: str, matched: int | str | None = None) -> list[Event]:
@@ -169,7 +173,7 @@ class Chain:
 
     def _events(self, pieces: Sequence[Piece]) -> list[Event]:
         events: list[Event] = []
-        for piece in _merged(pieces):
+        for piece in _merged(map(self._unsealed, pieces) if self.seals.texts else pieces):
             match piece:
                 case Content(text=text):
                     events.append(TextDelta(self.choice, text, *self._take()))
@@ -188,6 +192,15 @@ class Chain:
                     self._broken_off = self._broken_off or not complete
                     events.append(ToolCallEnd(self.choice, len(self._calls) - 1, complete))
         return events
+
+    def _unsealed(self, piece: Piece) -> Piece:
+        """``piece`` as the client gets it: a marker that nobody has read is text."""
+        match piece:
+            case Content(text=text) | Reasoning(text=text) | CallArguments(text=text) if SEAL in text:
+                return msgspec.structs.replace(piece, text=self.seals.off(text))
+            case CallStart(name=name, native_id=native_id) if SEAL in name + (native_id or ""):
+                return CallStart(self.seals.off(name), native_id and self.seals.off(native_id))
+        return piece
 
     def _arguments(self, text: str) -> list[Event]:
         return [ToolCallDelta(self.choice, len(self._calls) - 1, text, *self._take())] if text else []
@@ -220,7 +233,7 @@ class Chain:
         return logprobs, tokens
 
 
-def _merged(pieces: Sequence[Piece]) -> list[Piece]:
+def _merged(pieces: Iterable[Piece]) -> list[Piece]:
     """Join neighbours of one kind and drop empty texts: one event per batch and kind."""
     out: list[Piece] = []
     for kind, group in groupby(pieces, type):

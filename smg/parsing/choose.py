@@ -1,27 +1,41 @@
 """Which formats a model uses: as the settings say, as its template and vocabulary show, or by its name (spec parsers
 2)."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
 from smg.config.load import SettingsError
 from smg.config.settings import ModelSettings, Settings
-from smg.core.request import GenerationRequest
+from smg.core.request import GenerationRequest, Tool
 from smg.parsing.base import ParserFactory, Start
 from smg.parsing.chain import Chain
+from smg.parsing.declared.formats import Declared, declared
 from smg.parsing.detect import TokenId, detect, thinks, tokens_of
-from smg.parsing.format import Format
+from smg.parsing.format import DECLARED, Format
+from smg.parsing.markers import UNSEALED, Seals
 from smg.parsing.table import REASONING, TOOLS
+
+logger = logging.getLogger(__name__)
 
 
 class Parsers(msgspec.Struct, frozen=True):
-    """The formats of one model, and the operator's policy for unknown tools."""
+    """The formats of one model, the operator's policy for unknown tools, and the markers that are tokens of its
+    vocabulary, which count only as such."""
 
     reasoning: Format
     tools: Format
     unknown_tools: str | None = None
+    seals: Seals = UNSEALED
+
+    def markers(self) -> frozenset[str]:
+        """The markers of both formats, also those that count only where tools are offered."""
+        start = Start(tools=(Tool("any"),))
+        factories = (self.reasoning.factory, self.reasoning.together, self.tools.factory)
+        return frozenset(marker for make in factories if make is not None for marker in make(start).markers)
 
     def chain(
         self,
@@ -55,14 +69,41 @@ class Parsers(msgspec.Struct, frozen=True):
 
 
 def choose(
-    settings: ModelSettings, model: str, template: str | None = None, token_id: TokenId = lambda text: None
+    settings: ModelSettings,
+    model: str,
+    template: str | None = None,
+    token_id: TokenId = lambda text: None,
+    added: Collection[str] = (),
+    response_template: Any = None,
 ) -> Parsers:
-    """Choose the formats of ``model``, whose chat template is ``template`` and whose vocabulary answers ``token_id``.
+    """Choose the formats of ``model``, whose chat template is ``template`` and whose vocabulary answers ``token_id``
+    and has the ``added`` tokens; ``response_template`` is what its tokenizer's configuration has of that name.
 
     Raises:
         SettingsError: the settings name a parser that does not exist.
     """
-    return _choose(settings, model, template or "", tokens_of(token_id))
+    tokens = tokens_of(token_id)
+    parsers = _choose(settings, model, template or "", tokens)
+    own = declared(response_template, model)
+    nothing_known = not any((*named(settings), *detect(template or "", tokens)))
+    parsers = _with_declared(parsers, own, model, unasked=nothing_known)
+    uses_own = own is not None and (own.reasoning is parsers.reasoning or own.tools is parsers.tools)
+    if settings.marker_match == "text" or not added or (own is not None and uses_own and not own.sealable):
+        return parsers
+    return msgspec.structs.replace(parsers, seals=Seals(parsers.markers().intersection(added)))
+
+
+def _with_declared(parsers: Parsers, own: Declared | None, model: str, *, unasked: bool) -> Parsers:
+    """``parsers`` with what the checkpoint declares, where the settings want that (``unasked``: everywhere)."""
+    wanted = [format_.name == DECLARED for format_ in (parsers.reasoning, parsers.tools)]
+    if own is None:
+        if any(wanted):
+            logger.warning("%s has no response template that can be used: its output is not parsed by one", model)
+        return parsers
+    reasoning = own.reasoning if unasked or wanted[0] else parsers.reasoning
+    return msgspec.structs.replace(
+        parsers, reasoning=reasoning, tools=own.tools if unasked or wanted[1] else parsers.tools
+    )
 
 
 @lru_cache(maxsize=256)

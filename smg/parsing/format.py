@@ -7,6 +7,8 @@ from smg.parsing.base import ParserFactory
 from smg.parsing.call_ids import Mint, Recall
 
 PASSTHROUGH = "passthrough"
+# What the checkpoint declares itself (``parsing.declared``).
+DECLARED = "hf"
 
 
 class Format(msgspec.Struct, frozen=True):

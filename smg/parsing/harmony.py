@@ -15,7 +15,6 @@ from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Reasoning, Start
 from smg.parsing.engine.calls import Calls
 from smg.parsing.engine.cursor import Malformed
-from smg.parsing.markers import markers
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +55,8 @@ class Harmony:
     def __init__(self, start: Start) -> None:
         self._calls = Calls(start)
         self._offered = bool(start.tools)
-        self._legal_in_body = markers(START, CHANNEL, *ENDS)
-        self._legal_in_header = markers(*self.markers)
+        self._legal_in_body = start.seals.markers(START, CHANNEL, *ENDS)
+        self._legal_in_header = start.seals.markers(*self.markers)
         self._buffer = ""
         self._header: str | None = ""
         self._kind: _Kind | None = None

@@ -10,6 +10,10 @@ import sys
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
+from smg.core.stream import SEAL
+
 GAP = "\x00"  # inside a marker: optional white space
 WORD = "\x01"  # inside a marker: name-like characters, maybe none
 
@@ -33,12 +37,15 @@ class Hit(NamedTuple):
 
 
 class Markers:
-    """The markers that are legal in one state of a parser. They are compiled once: get them from ``markers``."""
+    """The markers that are legal in one state of a parser. They are compiled once: get them from ``markers``.
 
-    def __init__(self, texts: tuple[str, ...], patterns: tuple[Pattern, ...]) -> None:
+    ``texts`` are their spellings, as they come, and their names.
+    """
+
+    def __init__(self, texts: tuple[tuple[str, str], ...], patterns: tuple[Pattern, ...]) -> None:
         self._open, self._closed, self._names = _compile(texts, patterns)
         # How markers begin, without wild cards: where none of these is, there is no marker.
-        spelled = {_WILD_CARD.split(text, maxsplit=1)[0] for text in texts}
+        spelled = {SEAL if text[0] == SEAL else _WILD_CARD.split(text, maxsplit=1)[0] for text, _ in texts}
         self.heads = tuple(sorted(spelled | {name[0] for name, _ in patterns}))
 
     def find(self, text: str, start: int, final: bool = False, end: int = sys.maxsize) -> Hit | None:
@@ -62,7 +69,51 @@ class Markers:
 @lru_cache(maxsize=4096)
 def markers(*texts: str, patterns: tuple[Pattern, ...] = ()) -> Markers:
     """``Markers`` for these spellings and patterns."""
-    return Markers(texts, patterns)
+    return Markers(tuple((text, text) for text in texts), patterns)
+
+
+class Seals(msgspec.Struct, frozen=True):
+    """The ``texts`` that count as markers, or as parts of such, only when a token of their own brings them.
+
+    The row then puts ``SEAL`` in front of them (``core.stream.Marker``), so in the text that parsers read a marker with
+    a seal is one, and the same characters without it are what the model says.
+    """
+
+    texts: frozenset[str] = frozenset()
+
+    def put(self, text: str) -> str:
+        """``text`` as a row would give it, if every text of ``texts`` in it were its token."""
+        return _sealing(self).sub(SEAL + r"\g<0>", text) if self.texts else text
+
+    def off(self, text: str) -> str:
+        """``text`` as the client reads it."""
+        return text.replace(SEAL, "") if self.texts else text
+
+    def markers(self, *texts: str, patterns: tuple[Pattern, ...] = ()) -> Markers:
+        """``Markers`` for these spellings and patterns. Hits have the names without seals; patterns have none."""
+        return _sealed(self, texts, patterns) if self.texts else markers(*texts, patterns=patterns)
+
+
+UNSEALED = Seals()
+
+
+@lru_cache(maxsize=256)
+def _sealing(seals: Seals) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(text) for text in sorted(seals.texts, key=len, reverse=True)))
+
+
+@lru_cache(maxsize=4096)
+def _sealed(seals: Seals, texts: tuple[str, ...], patterns: tuple[Pattern, ...]) -> Markers:
+    return Markers(tuple((_spelling(seals, text), text) for text in texts), patterns)
+
+
+def _spelling(seals: Seals, text: str) -> str:
+    """``text`` as a row gives it. One with a wild card stands for all tokens that it can spell."""
+    if WORD in text:
+        spelled = re.compile("".join(_WILD.get(char) or re.escape(char) for char in text))
+        if any(spelled.fullmatch(one) for one in seals.texts):
+            return SEAL + text
+    return seals.put(text)
 
 
 class _Node:
@@ -76,15 +127,15 @@ class _Node:
 
 
 def _compile(
-    texts: tuple[str, ...], patterns: tuple[Pattern, ...]
+    texts: tuple[tuple[str, str], ...], patterns: tuple[Pattern, ...]
 ) -> tuple[re.Pattern[str], re.Pattern[str], tuple[str, ...]]:
     """The expression for text that goes on, the one for text that is over, and the marker of each of their groups."""
     root = _Node()
-    for text in texts:
+    for text, name in texts:
         node = root
         for char in text:
             node = node.children.setdefault(char, _Node())
-        node.name = text
+        node.name = name
     names: list[str] = []
     sources = [_branch(child, char, names) for char, child in root.children.items()]
     for name, parts in patterns:

@@ -6,7 +6,7 @@ rows the one with the longest pattern counts.
 
 from smg.parsing import call_ids
 from smg.parsing.engine.machine import factory as machine
-from smg.parsing.format import PASSTHROUGH, Format
+from smg.parsing.format import DECLARED, PASSTHROUGH, Format
 from smg.parsing.harmony import Harmony, Together
 from smg.parsing.reasoning import families as think
 from smg.parsing.reasoning.append import Append
@@ -71,6 +71,8 @@ REASONING: tuple[Format, ...] = (
     Format("k2_horizon", factory(think.K2_HORIZON), ("k2-horizon",)),
     Format("muse_glimmer", Muse, ("muse",)),
     Format("base", factory(think.PLAIN), (), ("intern_s1", "intern-s1", "holo2", "dots", "lfm2.5", "minicpm5")),
+    # Made for each model from its response template.
+    Format(DECLARED, None),
     Format(PASSTHROUGH, None, (), ("identity", "plain")),
 )
 
@@ -186,5 +188,6 @@ TOOLS: tuple[Format, ...] = (
     Format("plamo3", machine(named_forms.PLAMO3), ("plamo-3",)),
     Format("k2_horizon", machine(xml_forms.K2_HORIZON), ("k2-horizon",)),
     Format("muse_glimmer", machine(xml_forms.MUSE), ("muse",)),
+    Format(DECLARED, None),
     Format(PASSTHROUGH, None, (), ("plain",)),
 )

@@ -9,7 +9,11 @@ from smg.core.events import Event, Finish
 from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable, TextKind, Wait
 from smg.parsing.reasoning.counting import Counter as Thought
 from smg.pipeline.scored import Rows
+from smg.pipeline.spelled import Spelled
 from smg.pipeline.stops import Stops
+
+# Nothing is written of text that a parser waits for the end of.
+NOTHING = ByteTemplate((b"",), ())
 
 
 class Parsing(Protocol):
@@ -38,7 +42,8 @@ class Choice:
 
     A choice is *over* once nothing more goes to the client (its Finish is due), and *ended* once the engine has said
     so too. ``tokens`` counts the output ids the client's usage includes. ``rows`` chooses log probabilities, where they
-    were asked for, and ``thought`` counts ids of reasoning. With ``silent`` the output is thrown away, because only the
+    were asked for, ``thought`` counts ids of reasoning, and ``spelled`` looks for markers that came without their
+    tokens. With ``silent`` the output is thrown away, because only the
     prompt was asked about. With ``keep_text``, ``text`` and ``ids`` are in the end what the engine wrote, before any
     parsing.
     """
@@ -52,6 +57,7 @@ class Choice:
         stops: Stops,
         rows: Rows | None = None,
         thought: Thought | None = None,
+        spelled: Spelled | None = None,
         *,
         silent: bool = False,
         keep_text: bool = False,
@@ -69,6 +75,7 @@ class Choice:
         self._earlier = (0, 0, 0)
         self._told = 0  # ids of reasoning, by the engine's own count
         self._thought = thought
+        self._spelled = spelled
         self._chain = chain
         self._stops = stops
         self._rows = rows
@@ -131,10 +138,12 @@ class Choice:
         if self._way is None or self._direct or self.over or self._row is None or self._events:
             return self._direct
         wait = self._chain.wait()
-        template = None if wait is None else self._way[1].template(self.index, wait.kind, wait.call)
+        if wait is None:
+            return False
+        sink, templates = self._way
+        template = NOTHING if wait.kind == "held" else templates.template(self.index, wait.kind, wait.call)
         if template is not None:
             self._direct = True
-            sink, templates = self._way
             self._table.direct(self._row, sink, template, templates.counter, wait)
         return self._direct
 
@@ -228,6 +237,8 @@ class Choice:
                 self.tokens = len(ids)
                 if self._thought is not None:
                     self._thought.take(ids)
+            if self._spelled is not None:
+                self._spelled.look(self._table.text(row), self._table.ids(row))
             if self._keep_text:
                 self.text = self._table.text(row)
                 self.ids = list(self._table.ids(row))

@@ -56,7 +56,7 @@ class Dispatcher:
             GatewayError: ``error`` when there is no other worker, or as ``run``. The lease is released in any case.
         """
         self._services.router.release(lease, outcome_of(error))
-        return await self._trying.go_on(error, lease.worker.id, query, self._attempts(engine_request))
+        return await self._trying.go_on(error, lease.worker, query, self._attempts(engine_request))
 
     def _attempts(self, engine_request: EngineRequests) -> Callable[[Lease, int], Awaitable[Running]]:
         async def attempt(lease: Lease, number: int) -> Running:

@@ -68,6 +68,7 @@ class Embedding:
     async def _run(self, hints: Hints) -> None:
         services, interrupt = self._services, Interrupt(self._ctx)
         services.admission.check()
+        charge = services.tenants.enter(self._ctx)
         try:
             self.model = await interrupt.run(obtained(services.view, services.texts, self.model))
             text = await interrupt.run(loaded(services.texts, self.model))
@@ -76,6 +77,8 @@ class Embedding:
                 prompts.append(await interrupt.run(self._ids(text, each, path)))
                 if number % _IN_A_ROW == 0:
                     await asyncio.sleep(0)
+            self.tokens = sum(map(len, prompts))
+            charge.take(self.tokens)
             admitted = await interrupt.run(services.admission.acquire(self._ctx))
         finally:
             interrupt.close()
@@ -83,13 +86,12 @@ class Embedding:
             self.results = await self._all(prompts, hints)
         finally:
             admitted.release()
-        self.tokens = sum(map(len, prompts))
         self._facts.first_token()
         self._facts.closed(Usage(prompt_tokens=self.tokens))
 
-    async def _ids(self, text: TextModel, each: Input, path: str) -> list[int]:
+    async def _ids(self, text: TextModel, each: Input, path: str) -> Sequence[int]:
         if isinstance(each, tuple):
-            ids = await prepare_pair(text, *each, path)
+            ids: Sequence[int] = await prepare_pair(text, *each, path)
         else:
             request = GenerationRequest("embeddings", self.model.id, prompt_path=path)
             if isinstance(each, str):
@@ -103,7 +105,7 @@ class Embedding:
             raise GatewayError("context_length_exceeded", message, param=path)
         return ids
 
-    async def _all(self, prompts: Sequence[list[int]], hints: Hints) -> list[EmbedResult]:
+    async def _all(self, prompts: Sequence[Sequence[int]], hints: Hints) -> list[EmbedResult]:
         tasks = [asyncio.ensure_future(self._one(number, ids, hints)) for number, ids in enumerate(prompts)]
         try:
             return list(await asyncio.gather(*tasks))
@@ -113,7 +115,7 @@ class Embedding:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def _one(self, number: int, ids: list[int], hints: Hints) -> EmbedResult:
+    async def _one(self, number: int, ids: Sequence[int], hints: Hints) -> EmbedResult:
         interrupt = Interrupt(self._ctx)
         try:
             async with self._room:
@@ -121,7 +123,7 @@ class Embedding:
         finally:
             interrupt.close()
 
-    async def _attempts(self, interrupt: Interrupt, number: int, ids: list[int], hints: Hints) -> EmbedResult:
+    async def _attempts(self, interrupt: Interrupt, number: int, ids: Sequence[int], hints: Hints) -> EmbedResult:
         router = self._services.router
         attempts = Attempts(self._services.settings.routing, self._ctx, self._services.budget)
         query = Query(self.model.id, ids, hints=hints, tokens=len(ids), needs=frozenset({"embed"}))
@@ -145,7 +147,7 @@ class Embedding:
                 return result
             except GatewayError as error:
                 router.release(lease, "cancelled" if self._ctx.cancel else outcome_of(error))
-                wait = attempts.failed(error, lease.worker.id, available, patience)
+                wait = attempts.failed(error, lease.worker.id, available, patience, lease.worker.resilience)
                 self._facts.retried(error, lease.worker.id, attempts.number, wait)
             except BaseException:
                 router.release(lease, "cancelled")

@@ -22,6 +22,7 @@ from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.remote import Remote
 from smg.pipeline.services import Services
 from smg.routing.admission import AdmissionLease
+from smg.routing.tenants import FREE
 
 # Prompts that are encoded between two looks at other requests.
 _AT_ONCE = 16
@@ -69,6 +70,7 @@ class Fanout:
             for number in range(len(request.prompts))
         ]
         self._admitted: AdmissionLease | None = None
+        self._charge = FREE
         self._direct = False
         self._done = False
         self._failed = False
@@ -112,10 +114,12 @@ class Fanout:
             GatewayError: the first failure; nothing has been sent and everything is given back.
         """
         try:
+            self._charge = self._services.tenants.enter(self._ctx)
             for number, part in enumerate(self._parts):
                 await part.prepare()
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
+            self._charge.take(self.usage.prompt_tokens)
             self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))
             await _together(part.dispatch() for part in self._parts)
         except BaseException as error:
@@ -188,6 +192,7 @@ class Fanout:
         await asyncio.gather(*(part.aclose(reason) for part in self._parts))
         if self._admitted is not None:
             self._admitted.release()
+            self._charge.settle(self.usage)
 
 
 def _part(request: GenerationRequest, number: int) -> GenerationRequest:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from smg.core.backends import RawPayload
 from smg.core.request import Hints
 from smg.engines.http.form import Form
 from smg.fleet.records import ModelRecord, WorkerRecord
@@ -32,7 +33,7 @@ class FormCall(msgspec.Struct):
         tokens = self.form.size // _BYTES_PER_TOKEN
         return Query(self.model.id, hints=self.hints, tokens=tokens, needs=frozenset({self.feature}))
 
-    def body(self, worker: WorkerRecord, more: Mapping[str, Any] | None = None) -> bytes:
+    def body(self, worker: WorkerRecord, more: Mapping[str, Any] | None = None) -> RawPayload:
         """The body for ``worker``: the model by the name it has there, all else as the client sent it.
 
         ``more`` is for bodies in JSON; a data-parallel rank is told by its header alone.

@@ -26,6 +26,14 @@ class Formats:
         found = known.get(model.id)
         if found is None or found[0] is not model:
             settings = self._settings.of_model(model.id, *model.aliases)
-            parsers = choose(settings, model.id, text.source.default, text.tokenizer.token_id)
+            tokenizer = text.tokenizer
+            parsers = choose(
+                settings,
+                model.id,
+                text.source.default,
+                tokenizer.token_id,
+                tokenizer.added,
+                tokenizer.config.get("response_template"),
+            )
             found = known[model.id] = model, parsers
         return found[1]

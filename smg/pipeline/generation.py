@@ -32,6 +32,7 @@ from smg.pipeline.silence import Watch as Silence
 from smg.pipeline.watch import Watch, watch
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
+from smg.routing.tenants import FREE
 
 
 class Generation:
@@ -53,6 +54,7 @@ class Generation:
         self._plan: Plan | None = None
         self._prompt = PromptReport() if request.logprobs is not None and request.logprobs.prompt else None
         self._admitted: AdmissionLease | None = None
+        self._charge = FREE
         self._dispatcher: Dispatcher | None = None
         self._running: Running | None = None
         self._silence: Silence | None = None
@@ -137,7 +139,9 @@ class Generation:
         self._plan = await make_plan(self._services, self._interrupt, self._facts, self._request)
 
     async def _start(self) -> None:
+        self._charge = self._services.tenants.enter(self._ctx)
         await self._prepare()
+        self._charge.take(len(self._known.prepared.ids))
         admission = self._services.admission
         self._admitted = admission.at_once(self._ctx) or await self._interrupt.run(admission.acquire(self._ctx))
         await self._dispatch()
@@ -367,6 +371,7 @@ class Generation:
         if self._running is None:
             return
         self._facts.closed(self.usage)
+        self._charge.settle(self.usage)
         if self._watch is not None:
             plan = self._known
             self._watch.closed(self._ctx, plan.text.tokenizer, plan.model.id, plan.prepared.ids, self._choices)

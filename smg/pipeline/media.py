@@ -19,6 +19,7 @@ from smg.core.request import GenerationRequest, MediaPart
 from smg.engines.capabilities import VISION
 from smg.engines.table import ADAPTERS
 from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
+from smg.pipeline.media_limits import check_budget, most_items
 from smg.telemetry.metrics import Metrics
 from smg.text.prepare import Prepared, prepare
 from smg.text.registry import TextModel
@@ -87,13 +88,17 @@ class Media:
                 media[part.kind] = await self._medium(record, text, path, part)
         for medium in media.values():
             paths = [path for path, part in wanted if part.kind == medium.kind]
-            if len(paths) > medium.limit:
-                message = f"this model takes at most {medium.limit} {_KINDS[medium.kind]} in a request"
-                raise _refused(message, paths[medium.limit])
+            told = most_items(workers, medium.kind)
+            limit = medium.limit if told is None else min(told, medium.limit)
+            if len(paths) > limit:
+                message = f"this model takes at most {limit} {_KINDS[medium.kind]} in a request"
+                raise _refused(message, paths[limit])
         placeholders = {kind: medium.placeholder for kind, medium in media.items()}
         prepared = await prepare(text, replace(request, placeholders=placeholders))
         vision = await self._loaded()
         ids, inputs = await vision.inputs(list(media.values()), prepared.ids, wanted, element_type(workers))
+        check_budget(workers, wanted, inputs)
+        _strip(request)
         return WithMedia(replace(prepared, ids=ids), inputs, routing_ids(ids, inputs))
 
     async def transcribes(self, record: ModelRecord, text: TextModel) -> bool:
@@ -149,6 +154,18 @@ class Media:
                 self._metrics,
             )
         return self._vision
+
+
+def _strip(request: GenerationRequest) -> None:
+    """Drop what the media of a prepared request were made of: a request lives as long as its answer takes.
+
+    That there are some, and of which kinds, stays.
+    """
+    for message in request.messages:
+        if isinstance(message.content, list):
+            parts = message.content
+            message.content = [MediaPart(part.kind) if isinstance(part, MediaPart) else part for part in parts]
+    request.attachments = [[MediaPart(part.kind) for part in parts] for parts in request.attachments]
 
 
 def check_settings(settings: Settings) -> str | None:

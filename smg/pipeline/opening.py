@@ -1,10 +1,12 @@
 """Opens the choices of a generation: a row of the table and the parsers for each."""
 
 from smg.core.request import GenerationRequest
-from smg.core.stream import Marker, RowSpec, StreamTable
+from smg.core.stream import SEAL, Decoder, Marker, RowSpec, StreamTable
+from smg.parsing.reasoning.counting import TokenText
 from smg.pipeline.choice import Choice
 from smg.pipeline.plan import Plan
 from smg.pipeline.scored import Rows, TextRows, TokenRows
+from smg.pipeline.spelled import Spelled
 
 
 def open_choices(
@@ -14,6 +16,9 @@ def open_choices(
     choices: list[Choice] = []
     for index in range(first, first + request.n):
         chain = plan.reading.chain(request, index)
+        token_id, sealed = plan.text.tokenizer.token_id, chain.seals.texts
+        markers = tuple(Marker(marker, token_id(marker), marker in sealed) for marker in chain.markers)
+        tokens = {marker.text: marker.token for marker in markers if marker.sealed and marker.token is not None}
         spec = RowSpec(
             choice=index,
             skip_special_tokens=request.skip_special_tokens,
@@ -21,7 +26,7 @@ def open_choices(
             eos_ids=plan.stops.eos,
             stop_strings=request.stop.strings,
             stop_visible=request.stop.visible,
-            markers=tuple(Marker(marker, plan.text.tokenizer.token_id(marker)) for marker in chain.markers),
+            markers=markers,
             continues=plan.prepared.continues,
         )
         choices.append(
@@ -32,12 +37,29 @@ def open_choices(
                 chain,
                 plan.stops,
                 _rows(plan, request, spec),
-                None if chain.plain else plan.reading.counter(plan.text.tokenizer.token_id),
+                None if chain.plain else plan.reading.counter(token_id, _texts(plan.decoder, spec)),
+                Spelled(tokens, plan.reading.spelled) if tokens else None,
                 silent=request.limits.max_tokens == 0,
                 keep_text=keep_text,
             )
         )
     return choices
+
+
+def _texts(decoder: Decoder, spec: RowSpec) -> TokenText:
+    """What each token adds to the text of a row of ``spec``."""
+    shown = frozenset(marker.token for marker in spec.markers)
+    sealed = frozenset(marker.token for marker in spec.markers if marker.sealed)
+
+    def text_of(token: int) -> bytes:
+        if token in spec.end_ids and not spec.stop_visible:
+            return b""
+        if spec.skip_special_tokens and token not in shown and decoder.is_special(token):
+            return b""
+        text = decoder.token_bytes(token)
+        return SEAL.encode() + text if token in sealed else text
+
+    return text_of
 
 
 def _rows(plan: Plan, request: GenerationRequest, spec: RowSpec) -> Rows | None:

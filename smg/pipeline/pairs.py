@@ -112,6 +112,8 @@ class PairOpener:
             relay = handoff.KvRelay(self._prefill.worker, self._services.rooms.turn(), self._prefill.rank)
             leg = relay.answer(await self._prefilled(relay.ask(request)))
             why = "no_params" if leg is None else None
+            if leg is not None and relay.describes(request, leg, self._lease.worker):
+                leg = replace(leg, described=True)
         else:
             self._services.router.release(self._prefill, "cancelled")
         if why is not None:

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from smg.core.backends import RawResponse
+from smg.core.backends import RawPayload, RawResponse
 from smg.core.context import RequestContext
 from smg.core.request import Hints
 from smg.engines.http.fields import Fields
@@ -15,6 +15,9 @@ from smg.routing.router import Query
 
 # Members that make the prompt, in the order in which templates put them.
 _PROMPT = ("tools", "system", "messages", "prompt", "text", "input_ids")
+# Where prompts are longer they are videos, and who begins with so many equal bytes holds the same one. To copy and hash
+# all of it would hold up every stream.
+_MOST_TEXT = 4 << 20
 # Dialects whose streams tell the usage only to who asks.
 _ASK_FOR_USAGE = frozenset({"openai_chat", "openai_completions"})
 # Headers that mean something to an engine. A client's own credentials are for the gateway and stay here.
@@ -36,7 +39,7 @@ class Call(Protocol):
         """What routing gets to see."""
         ...
 
-    def body(self, worker: WorkerRecord, more: Mapping[str, Any] | None = None) -> bytes:
+    def body(self, worker: WorkerRecord, more: Mapping[str, Any] | None = None) -> RawPayload:
         """The body for ``worker``, with the members ``more`` where it can have any."""
         ...
 
@@ -64,8 +67,8 @@ class RawCall(msgspec.Struct):
         ids = _ids(self.fields)
         if ids:
             return Query(self.model.id, ids, hints=self.hints, tokens=len(ids), needs=needs)
-        text = b"".join(self.fields.raw(name) for name in _PROMPT).decode("utf-8", "replace")
-        return Query(self.model.id, text=text, hints=self.hints, tokens=len(text) // BYTES_PER_TOKEN, needs=needs)
+        text, size = _beginning(self.fields)
+        return Query(self.model.id, text=text, hints=self.hints, tokens=size // BYTES_PER_TOKEN, needs=needs)
 
     def body(self, worker: WorkerRecord, more: Mapping[str, Any] | None = None) -> bytes:
         """The body for ``worker``: the model by the name it has there, and the members ``more``; all else as the client
@@ -123,10 +126,20 @@ def ranked(headers: dict[str, str], rank: int | None) -> dict[str, str]:
     return headers if rank is None else {**headers, "x-data-parallel-rank": str(rank)}
 
 
+def _beginning(fields: Fields) -> tuple[str, int]:
+    """The prompt as text, as far as routing looks at it, and how many bytes it has in all."""
+    pieces, size = [], 0
+    for name in _PROMPT:
+        view = fields.view(name)
+        pieces.append(view[: max(_MOST_TEXT - size, 0)])
+        size += len(view)
+    return b"".join(pieces).decode("utf-8", "replace"), size
+
+
 def _ids(fields: Fields) -> list[int]:
     """The prompt where it is one list of token ids."""
     for name in ("prompt", "input_ids"):
-        if fields.raw(name)[:1] == b"[":
+        if bytes(fields.view(name)[:1]) == b"[":
             value = fields.get(name)
             if value and all(type(item) is int and 0 <= item < 2**32 for item in value):
                 return list(value)

@@ -207,7 +207,7 @@ class _PairBody:
 def batch_size(call: RawCall) -> int | None:
     """How many generations the request is for the engine, None for a single one: each has a room of its own."""
     for name in ("prompt", "text", "input_ids"):
-        if call.fields.raw(name)[:1] == b"[":
+        if bytes(call.fields.view(name)[:1]) == b"[":
             value = call.fields.get(name)
             if value and not isinstance(value[0], int):
                 return len(value)

@@ -10,26 +10,29 @@ from smg.parsing.base import Start
 from smg.parsing.call_ids import recalled
 from smg.parsing.chain import Chain
 from smg.parsing.choose import Parsers
-from smg.parsing.reasoning.counting import Counter, TokenId, counter
+from smg.parsing.reasoning.counting import Counter, TokenId, TokenText, counter
 from smg.pipeline.services import Services
+from smg.pipeline.spelled import Seen, warn
 from smg.text.prepare import Prepared
 from smg.text.registry import TextModel
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """The formats of the model, what its parsers are told, and what its engines are."""
+    """The formats of the model, what its parsers are told, what its engines are, and who is told of markers that the
+    model spells without their tokens."""
 
     parsers: Parsers
     start: Start
     output: Output
+    spelled: Seen
 
     def chain(self, request: GenerationRequest, index: int) -> Chain:
         """The parsers of choice ``index``."""
         return self.parsers.chain(request, index, self.start, with_ids=request.return_ids, forced=self.output.tools)
 
-    def counter(self, token_id: TokenId) -> Counter | None:
+    def counter(self, token_id: TokenId, text_of: TokenText) -> Counter | None:
         """What counts one choice's ids of reasoning; None where they can't be told."""
-        return counter(self.parsers.reasoning, self.start, token_id)
+        return counter(self.parsers.reasoning, self.start, token_id, text_of)
 
 
 def own_ids(parsers: Parsers, request: GenerationRequest) -> GenerationRequest:
@@ -59,13 +62,20 @@ def read(
         format_ = parsers.tools if kind == "tools" else parsers.reasoning
         services.metrics.parser_failures_total.inc(model.id, kind, format_.name)
 
+    def spelled(marker: str) -> None:
+        services.metrics.markers_spelled_total.inc(model.id, marker)
+        warn(model.id, marker)
+
     start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, offered(request), failed=failed)
+    sealed = replace(start, seals=parsers.seals)
     if request.constraint is None and not request.tools:
-        return Reading(parsers, start, Output(require_reasoning=prepared.thinking is True))
+        return Reading(parsers, sealed, Output(require_reasoning=prepared.thinking is True), spelled)
     able = services.abilities.of(services.view.snapshot(), model)
     template = text.source.default or ""
 
     def has(token: str) -> bool:
         return token_id(token) is not None and token in template
 
-    return Reading(parsers, start, plan(request, parsers, start, able, has))
+    output = plan(request, parsers, start, able, has)
+    # A grammar binds the text: where it asks for a marker, any tokens that spell it will do.
+    return Reading(parsers, sealed if output.constraint is None else start, output, spelled)

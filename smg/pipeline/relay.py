@@ -6,6 +6,7 @@ nobody awaits ``read``.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 
@@ -25,6 +26,7 @@ from smg.pipeline.trying import Trying
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
 from smg.routing.router import Lease
+from smg.routing.tenants import FREE
 
 
 class _Running(msgspec.Struct):
@@ -48,6 +50,7 @@ class Relay:
         self._facts = Facts(services.metrics, ctx, streaming=call.stream)
         self._interrupt = Interrupt(ctx)
         self._admitted: AdmissionLease | None = None
+        self._charge = FREE
         self._running: _Running | None = None
         self._tap: Tap | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -59,6 +62,10 @@ class Relay:
     def usage(self) -> Usage:
         """The counts that the engine has told so far."""
         return Usage() if self._tap is None else self._tap.usage
+
+    def ignored(self, features: Iterable[str]) -> None:
+        """Tell the client, as ``Facts.ignored``. Before ``start``."""
+        self._facts.ignored(features)
 
     async def start(self) -> RawResponse:
         """Admit, select, forward, and wait for head and first bytes; the body of what is returned is ``read`` here.
@@ -83,9 +90,12 @@ class Relay:
             self._timer = loop.call_later(remaining, self._ctx.cancel.cancel, "deadline")
         self._facts.model(self._call.model.id)
         self._services.admission.check()
+        self._charge = self._services.tenants.enter(self._ctx)
+        query = self._call.query()
+        self._charge.take(query.tokens)
         self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))
         trying = Trying(self._services, self._ctx, self._interrupt, self._facts)
-        running = await trying.run(self._call.query(), self._attempt)
+        running = await trying.run(query, self._attempt)
         self._running = running
         self._facts.first_token()
         chat = self._call.feature == CHAT
@@ -174,4 +184,5 @@ class Relay:
         if not self.over:
             self._facts.aborted(self._ctx.cancel.reason or reason)
         self._facts.closed(self.usage)
+        self._charge.settle(self.usage)
         self._services.router.release(self._running.lease, self._outcome)

@@ -17,6 +17,7 @@ from smg.engines.http.errors import message_of
 from smg.engines.http.fields import Fields
 from smg.engines.http.routes import ROUTES
 from smg.engines.transport.errors import presentable
+from smg.pipeline.custom_calls import CustomCalls, as_functions, unbound
 from smg.pipeline.raw_call import RawCall, forwarded, is_events
 from smg.pipeline.relay import Relay
 from smg.pipeline.services import Services
@@ -38,6 +39,7 @@ class Remote:
         self._relay: Relay | None = None
         self._model = ""
         self._events = ChatEvents(request.choices)
+        self._custom = CustomCalls(request.tools)
         self._ends: list[Event] = []
         self._done = False
 
@@ -64,6 +66,8 @@ class Remote:
             GatewayError: whatever is wrong, the engine's refusal in its own words included.
         """
         self._relay = relay = Relay(self._services, self._ctx, self._call())
+        if loose := unbound(self._request):
+            relay.ignored(loose)
         answer = await relay.start()
         if is_events(answer):
             return
@@ -87,7 +91,7 @@ class Remote:
         query = Query(model.id, needs=frozenset({"completions_api"}))
         if not request.messages and self._services.router.count(query):
             feature = "completions_api"
-        body = _BODIES[feature](replace(request, model=request.model or model.id))
+        body = _BODIES[feature](as_functions(replace(request, model=request.model or model.id)))
         return RawCall(
             model,
             Fields(msgspec.json.encode(body)),
@@ -114,7 +118,7 @@ class Remote:
         except GatewayError as error:
             self._done = True
             return [Failure(error.code, error.message, error.status, error.retry_after, error.param)]
-        events = self._events.feed(data) if data else self._events.finish()
+        events = self._custom.translated(self._events.feed(data) if data else self._events.finish())
         self._done = not data or self._events.failed
         # The counts come after the last choice's end, and dialects print them with it.
         self._ends += [event for event in events if isinstance(event, Finish)]

@@ -126,6 +126,18 @@ class KvRelay:
         }
         return Leg("decode", kv_params=msgspec.json.encode(params))
 
+    def describes(self, request: EngineRequest, leg: Leg, decode: WorkerRecord) -> bool:
+        """Whether the worker ``decode``, told ``leg``, needs no pixels (spec engine-contract 5.2).
+
+        Its connector has to bring the whole prompt but for the last token, which it computes itself and which must be
+        text. Only servers that tell their block size are known to take media without pixels.
+        """
+        media = request.media
+        if media is None or leg.kv_params is None or not (self._nixl or self._mooncake):
+            return False
+        last = max(offset + length for offset, length in (item.structural for item in media.items))
+        return last < len(request.ids) and bool(decode.labels.get("block_size"))
+
 
 def relayable(request: EngineRequest) -> str | None:
     """Why a decode engine has to compute the prompt of ``request`` by itself, None when it need not.

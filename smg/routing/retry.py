@@ -11,6 +11,7 @@ from smg.config.settings import RoutingSettings
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.fleet.resilience import ResilienceSpec
 from smg.routing.pairing import PartnerFailed
 from smg.routing.targets import TargetDown
 
@@ -65,18 +66,26 @@ class Attempts:
     """The attempts of one request. ``number`` counts them from 1; ``tried`` holds workers to avoid."""
 
     def __init__(self, settings: RoutingSettings, ctx: RequestContext, budget: RetryBudget) -> None:
-        self._settings = settings
+        self._common = settings
         self._ctx = ctx
         self._budget = budget
-        self._limit = 1 if settings.disable_retries else settings.retry_max_retries
+        self._go_by(None)
         self._waits = 0
         self._waited = 0.0
         self.number = 1
         self.tried: frozenset[str] = frozenset()
         self._legs: set[str] = set()  # of the pairs' engines that have failed; "" is the one that answers
 
-    def failed(self, error: GatewayError, worker: str, available: Available, patience: Patience) -> float:
-        """Book a failed attempt on ``worker`` and return the seconds to wait before the next one.
+    def failed(
+        self,
+        error: GatewayError,
+        worker: str,
+        available: Available,
+        patience: Patience,
+        own: ResilienceSpec | None = None,
+    ) -> float:
+        """Book a failed attempt on ``worker`` and return the seconds to wait before the next one. ``own`` is what the
+        worker has to say about it.
 
         Another worker is tried at once. When all have failed they are tried again after a back-off, or after what a
         busy one asked for (Retry-After), or once a circuit breaker lets requests through again.
@@ -86,6 +95,7 @@ class Attempts:
         """
         if not error.retryable:
             raise error
+        self._go_by(own)
         self.tried |= {worker}
         # Of a pair each leg may have died, and all requests need another one of each.
         leg = error.leg if isinstance(error, PartnerFailed) else ""
@@ -116,12 +126,18 @@ class Attempts:
         self._allow(error, wait)
         return wait
 
-    def broke(self, error: GatewayError, worker: str, available: Available) -> None:
+    def broke(self, error: GatewayError, worker: str, available: Available, own: ResilienceSpec | None = None) -> None:
         """A worker broke off what it had begun: another one may go on. Raises ``error`` when there is none."""
+        self._go_by(own)
         self.tried |= {worker}
         if not available(self.tried):
             raise error
         self._next(error, 0.0, free=self.number == 1)
+
+    def _go_by(self, own: ResilienceSpec | None) -> None:
+        """Go by the settings, and by what the worker that has failed last has of its own."""
+        self._settings = self._common if own is None else own.over(self._common)
+        self._limit = 1 if self._settings.disable_retries else self._settings.retry_max_retries
 
     def _next(self, error: GatewayError, wait: float, *, free: bool = False) -> float:
         """Allow one more attempt after ``wait`` seconds, or raise ``error``."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from smg.config.settings import SecuritySettings
+from smg.config.tenants import tenant_key
 from smg.core.context import ANONYMOUS, Principal
 from smg.core.errors import GatewayError
 from smg.security.keys import KeySet, presented
@@ -29,7 +30,8 @@ class Gate:
     """Decides on each request. Without any key, data routes are open and admin routes answer to loopback."""
 
     def __init__(self, settings: SecuritySettings) -> None:
-        self._api = KeySet(settings.api_key)
+        self._api = KeySet(settings.api_key, map(tenant_key, settings.tenant_api_key))
+        self._header = settings.tenant_header_name.lower() if settings.trust_tenant_header else ""
         self._admin = KeySet(settings.admin_key)
 
     def warning(self) -> str | None:
@@ -49,18 +51,20 @@ class Gate:
         keys = presented(headers)
         admin = next(filter(None, map(self._admin.match, keys)), None)
         if admin is not None:
-            return Principal(name=admin, admin=True)
+            return Principal(name=admin, tenant=admin, admin=True)
         data = next(filter(None, map(self._api.match, keys)), None)
         if access == "data":
-            return self._data(data, keys)
+            return self._data(data, keys, headers.get(self._header, "") if self._header else "", peer)
         return self._administration(data, keys, is_loopback(peer) and not any(name in headers for name in _FORWARDED))
 
-    def _data(self, name: str | None, keys: list[str]) -> Principal:
+    def _data(self, name: str | None, keys: list[str], told: str, peer: str) -> Principal:
         if name is not None:
-            return Principal(name=name)
+            return Principal(name=name, tenant=name)
         if self._api:
             raise _unknown(keys)
-        return ANONYMOUS
+        if told:
+            return Principal(tenant=f"header:{told}")
+        return Principal(tenant=f"ip:{peer}") if peer else ANONYMOUS
 
     def _administration(self, name: str | None, keys: list[str], local: bool) -> Principal:
         if self._admin:

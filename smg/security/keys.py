@@ -18,24 +18,25 @@ def presented(headers: Mapping[str, str]) -> list[str]:
 
 
 class KeySet:
-    """Configured keys, kept as SHA-256 digests only."""
+    """Configured keys, kept as SHA-256 digests only. ``tenants`` are names with a key each."""
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = [_digest(key) for key in keys]
+    def __init__(self, keys: Iterable[str], tenants: Iterable[tuple[str, str]] = ()) -> None:
+        self._digests = [(_digest(key), f"key-{_digest(key).hex()[:8]}") for key in keys]
+        self._digests += [(_digest(key), tenant) for tenant, key in tenants]
 
     def __bool__(self) -> bool:
         return bool(self._digests)
 
     def match(self, key: str) -> str | None:
-        """Name of the configured key that ``key`` equals (safe to log), or None.
+        """Name of the configured key that ``key`` equals (safe to log), its tenant's if it has one; or None.
 
         Takes the same time for every wrong key: digests have one length, and all of them are compared.
         """
         digest = _digest(key)
         found: str | None = None
-        for own in self._digests:
+        for own, name in self._digests:
             if hmac.compare_digest(own, digest):
-                found = "key-" + own.hex()[:8]
+                found = name
         return found
 
 

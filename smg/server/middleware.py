@@ -16,6 +16,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.server.accounting import count, method_label, outcome, path_label, peer, record
 from smg.server.active import ActiveRequests
+from smg.server.cors import preflight
 from smg.server.identity import context_of
 from smg.server.protocol import GatewayRequest, resume_reading
 from smg.telemetry.logs import current_request
@@ -100,7 +101,16 @@ async def read_body(nxt: Next, request: Request) -> HTTPResponse | None:
     return await nxt(request)
 
 
-DISPATCH: tuple[Layer, ...] = (identify, account, log_access)
+async def answer_preflight(nxt: Next, request: Request) -> HTTPResponse | None:
+    """Answer what a browser asks before a page's request."""
+    answer = preflight(request) if request.method == "OPTIONS" else None
+    if answer is None:
+        return await nxt(request)
+    await (await request.respond(answer)).eof()
+    return None
+
+
+DISPATCH: tuple[Layer, ...] = (identify, account, log_access, answer_preflight)
 ENDPOINT: tuple[Layer, ...] = (limit_body, authenticate, read_body)
 
 

@@ -1,6 +1,7 @@
 """The HTTP connection: Sanic's, strict about heads, with our limits, accounting and an early word about disconnects."""
 
 import asyncio
+import io
 import re
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from sanic.response import HTTPResponse
 from sanic.server import HttpProtocol
 
 from smg.core import clock
+from smg.server import cors
 
 HEADER_LIMIT = 65536
 # Bytes of an unread body that are read and dropped after an early answer; a longer one ends the connection.
@@ -139,17 +141,27 @@ class GatewayRequest(Request):
         http = cast("GatewayHttp | None", self.stream)
         if self.body or http is None:
             return
-        parts = []
+        first, whole = b"", None
         while http.request_body:
             data = await http.read()
-            if data:
-                parts.append(data)
-        self.body = b"".join(parts)
+            if not data:
+                continue
+            if not first:
+                first = data
+                continue
+            if whole is None:
+                # Grows in place and gives its bytes away uncopied: an upload is there once.
+                whole = io.BytesIO()
+                whole.write(first)
+            whole.write(data)
+        self.body = first if whole is None else whole.getvalue()
 
     async def respond(self, response: Any = None, **arguments: Any) -> Any:
         out = await super().respond(response, **arguments)
         if isinstance(out, HTTPResponse) and hasattr(self.ctx, "smg"):
             out.headers.setdefault("x-request-id", self.ctx.smg.request_id)
+            if "origin" in self.headers:
+                out.headers.update(cors.headers_of(self))
         return out
 
 

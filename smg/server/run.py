@@ -4,12 +4,14 @@ import logging
 import os
 import re
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from smg._native.region import Region
 from smg.config import Settings, SettingsError
 from smg.engines.finding import scheme_of
 from smg.engines.table import ADAPTERS
+from smg.fleet.kubernetes.api import PACKAGE as KUBERNETES
 from smg.parsing.choose import check_names
 from smg.pipeline.media import check_settings
 from smg.security.access import Gate
@@ -87,6 +89,10 @@ def check(settings: Settings) -> list[str]:
     if settings.fleet.backend is not None and settings.fleet.backend not in ADAPTERS:
         problems.append(f"--backend: {settings.fleet.backend!r} is not one of {', '.join(sorted(ADAPTERS))}")
     problems += _addresses(settings)
+    if settings.discovery.service_discovery and find_spec(KUBERNETES) is None:
+        problems.append(
+            "--service-discovery needs the package kubernetes-asyncio: pip install 'smg-server[kubernetes]'"
+        )
     try:
         check_names(settings)
     except SettingsError as error:

@@ -18,6 +18,7 @@ from smg.config import Settings
 from smg.control.client import ControlClient
 from smg.server.active import ActiveRequests
 from smg.server.app import build_app
+from smg.server.collector import Collector
 from smg.server.protocol import Connection
 from smg.server.sockets import BACKLOG, tls_context
 from smg.telemetry.lag import LagSampler
@@ -86,6 +87,8 @@ async def serve(app: Sanic[Any, Any], settings: Settings, region: Region, listen
         drain(app)
     lag = asyncio.create_task(LagSampler(app.ctx.services.metrics.event_loop_lag_seconds).run())
     await server.before_start()  # type: ignore[no-untyped-call]
+    collector = Collector()
+    collector.begin()
     await server.start_serving()  # type: ignore[no-untyped-call]
     await server.after_start()  # type: ignore[no-untyped-call]
     try:
@@ -93,6 +96,7 @@ async def serve(app: Sanic[Any, Any], settings: Settings, region: Region, listen
         drain(app)
         await finish(app, server, settings.server.shutdown_grace_period_secs)
     finally:
+        collector.end()
         lag.cancel()
 
 

@@ -102,6 +102,18 @@ class Metrics:
         self.worker_cb_transitions_total = counter(
             "worker_cb_transitions_total", "Changes of a worker's circuit breaker.", "worker", "from", "to"
         )
+        self.discovery_registrations_total = counter(
+            "discovery_registrations_total", "Workers that joined the fleet, or could not.", "source", "result"
+        )
+        self.discovery_deregistrations_total = counter(
+            "discovery_deregistrations_total", "Workers that were taken out of the fleet.", "source", "reason"
+        )
+        self.discovery_workers_discovered = gauge(
+            "discovery_workers_discovered", "Workers that a source wants.", "source"
+        )
+        self.discovery_connected = gauge(
+            "discovery_connected", "Whether a source that is watched can be: 1, or 0 while it is away.", "source"
+        )
         self.kv_event_state = gauge(
             "kv_event_state", "KV events of a rank: 0 none, 1 syncing, 2 live, 3 resync.", "worker", "rank"
         )
@@ -132,6 +144,11 @@ class Metrics:
         self.engine_aborts_total = counter("engine_aborts_total", "Generations an engine was told to stop.", "reason")
         self.parser_failures_total = counter(
             "parser_failures_total", "Outputs whose rest was passed on unparsed.", "model", "kind", "parser"
+        )
+        self.markers_spelled_total = counter(
+            "markers_spelled_total",
+            "Answers with the text of a marker that counts only as a token, and without that token.",
+            *("model", "marker"),
         )
         self.structured_output_invalid_total = counter(
             "structured_output_invalid_total",

@@ -36,7 +36,7 @@ _MAX_PICKY = 16
 class Encoder(Protocol):
     """Encodes text completely. Special tokens spelled in it are recognised."""
 
-    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]: ...
+    def encode(self, text: str, add_special_tokens: bool = False) -> Sequence[int]: ...
 
 
 class Cutter:
@@ -89,7 +89,7 @@ class Cutter:
                 last = end
         return chosen
 
-    def counts(self, found: Sequence[tuple[int, int]], ids: list[int]) -> list[int] | None:
+    def counts(self, found: Sequence[tuple[int, int]], ids: Sequence[int]) -> list[int] | None:
         """Return how many of a text's ``ids`` reach up to each of the tokens ``found`` in it.
 
         None when the ids do not contain exactly these tokens in this order. 0 for tokens that ids do not show.
@@ -106,10 +106,13 @@ class _Trial:
     """Tries added tokens out; ``picky`` are the texts of those that are not recognised everywhere."""
 
     def __init__(self, encoder: Encoder, cutter: Cutter, picky: list[str]) -> None:
-        self._encode = encoder.encode
+        self._encoder = encoder
         self._cutter = cutter
         rights = [*_RIGHT, *picky[:_MAX_PICKY]]
         self._rights = [(right, self._encode(right)) for right in rights]
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self._encoder.encode(text))
 
     def holds(self, literal: str) -> bool:
         """Whether no probe tells a text with ``literal`` in it, encoded whole, from its two parts."""
@@ -138,7 +141,7 @@ def frame(encoder: Encoder) -> tuple[list[int], list[int]] | None:
     """Return the ids that ``add_special_tokens`` puts in front of and behind every text; None when it does not."""
     found: tuple[list[int], list[int]] | None = None
     for probe in _LEFT[:1] + tuple(left + right for left, right in pairwise(_RIGHT)):
-        bare, full = encoder.encode(probe), encoder.encode(probe, True)
+        bare, full = list(encoder.encode(probe)), list(encoder.encode(probe, True))
         if found is None:
             starts = (at for at in range(len(full) - len(bare) + 1) if full[at : at + len(bare)] == bare)
             at = next(starts, None)

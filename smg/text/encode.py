@@ -1,8 +1,11 @@
 """CachedEncoder: encode a prompt, or remember how it was encoded (spec text-pipeline 3)."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from smg._native.encode_cache import EncodeCache
+from smg._native.id_list import joined
 from smg.text.cuts import Cutter, Encoder, frame
 
 
@@ -52,8 +55,8 @@ class CachedEncoder:
         self._frame = frame(encoder) if self._cutter.safe else None
         self._reused = 0
 
-    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        """Encode ``text``. Raises what the encoder raises."""
+    def encode(self, text: str, add_special_tokens: bool = False) -> Sequence[int]:
+        """Encode ``text``; many ids are an array (``id_list``). Raises what the encoder raises."""
         if not self._exact.max_bytes:
             return self._encode_rest(text, add_special_tokens)
         try:
@@ -82,7 +85,7 @@ class CachedEncoder:
             safe_tokens=len(self._cutter.safe),
         )
 
-    def _encode_rest(self, text: str, add_special_tokens: bool) -> list[int]:
+    def _encode_rest(self, text: str, add_special_tokens: bool) -> Sequence[int]:
         """Encode what lies behind the longest known beginning, and remember the beginnings up to the last cut."""
         if not self._cutter.safe or (add_special_tokens and self._frame is None):
             return self._encoder.encode(text, add_special_tokens)
@@ -99,7 +102,7 @@ class CachedEncoder:
         counts = self._cutter.counts(found[behind:], tail)
         if counts is None:
             return self._encoder.encode(text, add_special_tokens)
-        ids = head + tail
+        ids = joined(head, tail)
         kept = chosen[max(number, 0) :]
         totals = [len(head) + (counts[index - behind] if index >= behind else 0) for index in kept]
         self._prefixes.extend(data, [found[index][0] for index in kept], totals, ids)

@@ -21,7 +21,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     ``size`` is the highest id plus one. ``config`` and ``model_config`` are tokenizer_config.json, over what the format
     implies, and config.json. ``literals`` are the added tokens that are looked for in a text before it is normalised,
-    and their ids; ``controls`` the texts that users must not be able to type. ``joiner`` is the id of the joiner, None
+    and their ids; ``added`` the texts of all added tokens, which are never merged with what stands beside them;
+    ``controls`` the texts that users must not be able to type. ``joiner`` is the id of the joiner, None
     where there cannot be one. ``frame`` is what ``add_special_tokens`` puts around every text, None where that depends
     on the text.
     """
@@ -32,6 +33,7 @@ class Facts(msgspec.Struct, frozen=True):
     specials: SpecialTokens
     eos_ids: tuple[int, ...]
     literals: dict[str, int]
+    added: list[str]
     controls: list[str]
     joiner: int | None
     frame: tuple[list[int], list[int]] | None
@@ -50,6 +52,7 @@ def find_out(library: Library, directory: Path) -> Facts:
         specials=library.specials,
         eos_ids=find_eos(directory, library.specials.eos, library.token_id),
         literals={text: token for text, token in library.literals().items() if text != JOINER},
+        added=[text for text, _ in library.added.values() if text != JOINER],
         controls=[text for text, special in library.added.values() if special or _CONTROL.fullmatch(text)],
         joiner=library.joiner,
         frame=frame(library),

@@ -164,14 +164,14 @@ def _tool(tool: Tool) -> dict[str, Any]:
     if tool.description is not None:
         function["description"] = tool.description
     if tool.kind != "function":
-        function["parameters"] = _input(tool)
+        function["parameters"] = parameters_of(tool)
     elif tool.parameters is not None:
         function["parameters"] = tool.parameters
     return {"type": "function", "function": function}
 
 
-def _input(tool: Tool) -> dict[str, Any]:
-    """A custom tool's input as parameters, with its grammar in words."""
+def parameters_of(tool: Tool) -> dict[str, Any]:
+    """A custom tool's input as the parameters of a function, with its grammar in words."""
     if tool.grammar is None:
         return tool.schema
     what = (

@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import TypeVar
 
 import msgspec
 
+from smg._native.id_list import compact
 from smg.core.background import step_back
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
@@ -18,15 +21,19 @@ from smg.text.registry import TextModel
 # Prompts of fewer UTF-8 bytes are rendered and encoded where they are: a thread would cost more than it saves.
 INLINE_BYTES = 512
 
+T = TypeVar("T")
+
 
 class Prepared(msgspec.Struct, frozen=True):
     """A prompt as ids, and what parsers and decoding must know about it.
 
+    ``ids`` of a long prompt are an array of unsigned ints: an event loop that has to read 100,000 objects, and to free
+    them, does nothing else for milliseconds (field case PF-01).
     ``prompt_tail``, ``history`` and ``thinking`` are those of ``parsing.base.Start``. ``continues``: the output goes on
     from text of the prompt (``core.stream.RowSpec.continues``).
     """
 
-    ids: list[int]
+    ids: Sequence[int]
     prompt_tail: str = ""
     thinking: bool | None = None
     history: str = ""
@@ -46,7 +53,12 @@ async def prepare(model: TextModel, request: GenerationRequest) -> Prepared:
 
 async def prepared_apart(model: TextModel, request: GenerationRequest) -> Prepared:
     """Do what ``prepare`` does on a thread of its own. Raises as ``prepare``."""
-    return await asyncio.get_running_loop().run_in_executor(_threads(), prepare_now, model, request)
+    return await apart(lambda: prepare_now(model, request))
+
+
+async def apart(work: Callable[[], T]) -> T:
+    """Do ``work``, which renders, encodes or decodes something long, on one of the threads for that."""
+    return await asyncio.get_running_loop().run_in_executor(_threads(), work)
 
 
 def prepared_here(model: TextModel, request: GenerationRequest) -> Prepared | None:
@@ -94,7 +106,7 @@ async def prepare_pair(model: TextModel, first: str, second: str, path: str) -> 
         with contextlib.suppress(LibraryNeeded):
             ids = encode()
     if ids is None:
-        ids = await asyncio.get_running_loop().run_in_executor(_threads(), encode)
+        ids = await apart(encode)
     if not ids:
         raise GatewayError("empty_input", "the input has no tokens", param=path)
     return ids
@@ -112,22 +124,22 @@ def _prompt(model: TextModel, text: str, add_special_tokens: bool) -> Prepared:
     return Prepared(ids, text[-TAIL:], continues=True)
 
 
-def _encode(model: TextModel, text: str, add_special_tokens: bool) -> list[int]:
+def _encode(model: TextModel, text: str, add_special_tokens: bool) -> Sequence[int]:
     try:
-        return model.encoder.encode(text, add_special_tokens)
+        return compact(model.encoder.encode(text, add_special_tokens))
     except LibraryNeeded:
         raise
     except Exception as error:  # the library raises bare Exception, and the text is the client's
         raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
 
 
-def _checked(request: GenerationRequest, size: int) -> list[int]:
+def _checked(request: GenerationRequest, size: int) -> Sequence[int]:
     ids = request.prompt_ids or []
     for index, token in enumerate(ids):
         if not 0 <= token < size:
             message = f"token id {token} is outside the vocabulary (0 to {size - 1})"
             raise bad_request(message, f"{request.prompt_path}[{index}]")
-    return list(ids)
+    return compact(list(ids))
 
 
 def _path(request: GenerationRequest) -> str:

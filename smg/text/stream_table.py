@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from smg._native import sse
 from smg.core.batch import TokenLogprobs
-from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, Tap, Wait
+from smg.core.stream import SEAL, ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, Tap, Wait
 from smg.text.stops import StopScanner
 from smg.text.waits import Gate
 
@@ -56,7 +56,9 @@ class PythonStreamTable:
         return self._rows[row].ids
 
     def text(self, row: int) -> str:
-        return "".join(self._rows[row].sent)
+        state = self._rows[row]
+        text = "".join(state.sent)
+        return text.replace(SEAL, "") if state.sealed else text
 
     def close(self, row: int) -> None:
         del self._rows[row]
@@ -106,6 +108,8 @@ class _Row:
         self._utf8 = _make_utf8("replace")
         self._stops = StopScanner(spec.stop_strings, spec.stop_visible) if spec.stop_strings else None
         self._shown = frozenset(marker.token for marker in spec.markers if marker.token is not None)
+        self.sealed = frozenset(marker.token for marker in spec.markers if marker.sealed and marker.token is not None)
+        self._seals = _Seals()
         self._at_start = not spec.continues
 
     def take(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> tuple[list[str], RowOutput]:
@@ -152,11 +156,11 @@ class _Row:
             return text
         if self._stops.matched is not None:
             self.matched = self._stops.matched
-        return text + self._stops.flush()
+        return text + self._seals.put(self._stops.flush())
 
     def _end(self, token: int) -> str:
         """An end token came: show it if asked, and release everything held."""
-        text = self._scan(self._characters(token)) if self.spec.stop_visible else ""
+        text = self._scan(self._sealed(token)) if self.spec.stop_visible else ""
         text += self.flush()
         self.over = True
         if self.matched is None and token not in self.spec.eos_ids:
@@ -166,7 +170,14 @@ class _Row:
     def _decode(self, token: int) -> str:
         if self.spec.skip_special_tokens and self._decoder.is_special(token) and token not in self._shown:
             return ""
-        return self._characters(token)
+        return self._sealed(token)
+
+    def _sealed(self, token: int) -> str:
+        """The token's text, with the seal in front that it may have."""
+        if token not in self.sealed:
+            return self._characters(token)
+        unfinished = self._utf8.decode(b"", True)
+        return unfinished + SEAL + self._characters(token)
 
     def _characters(self, token: int) -> str:
         """What the token completes. U+FFFD stands for bytes as soon as they can become no character."""
@@ -174,7 +185,7 @@ class _Row:
         if _SURROGATE.fullmatch(self._utf8.getstate()[0]):
             # The half of a surrogate pair, where this decoder waits for a third byte only to refuse all three.
             text += self._utf8.decode(b"", True)
-        return text
+        return text.replace(SEAL, "\ufffd") if self.sealed else text
 
     def _bytes(self, token: int) -> bytes:
         if self._at_start:
@@ -183,4 +194,31 @@ class _Row:
         return self._decoder.token_bytes(token)
 
     def _scan(self, text: str) -> str:
-        return text if self._stops is None or not text else self._stops.feed(text)
+        if self._stops is None or not text:
+            return text
+        return self._seals.put(self._stops.feed(self._seals.take(text)))
+
+
+class _Seals:
+    """Takes seals out of text that is scanned for stops, and puts them back into what comes out."""
+
+    def __init__(self) -> None:
+        self._taken = 0  # characters without seals
+        self._given = 0
+        self._places: list[int] = []
+
+    def take(self, text: str) -> str:
+        parts = text.split(SEAL)
+        for part in parts[:-1]:
+            self._taken += len(part)
+            self._places.append(self._taken)
+        self._taken += len(parts[-1])
+        return "".join(parts)
+
+    def put(self, text: str) -> str:
+        out, start = "", 0
+        while self._places and self._places[0] < self._given + len(text):
+            end = self._places.pop(0) - self._given
+            out, start = out + text[start:end] + SEAL, end
+        self._given += len(text)
+        return out + text[start:]

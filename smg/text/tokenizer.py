@@ -18,8 +18,8 @@ class Tokenizer:
     """Encoding, decoding and special tokens of one model.
 
     ``eos_ids`` are sorted; ``size`` is the highest id plus one. ``literals`` are the added tokens that are looked for
-    in a text before it is normalised, and their ids. Instances may be used from several threads at once; encoding
-    releases the GIL.
+    in a text before it is normalised, and their ids, ``added`` the texts of all added tokens. Instances may be
+    used from several threads at once; encoding releases the GIL.
     """
 
     def __init__(self, path: str | Path, mapped: Mapped | None = None) -> None:
@@ -41,12 +41,14 @@ class Tokenizer:
         self.eos_ids = facts.eos_ids
         self._joiner = facts.joiner
         self.literals = facts.literals | ({} if facts.joiner is None else {JOINER: facts.joiner})
+        self.added = frozenset(facts.added)
         self.shield = Shield(facts.controls, "" if facts.joiner is None else JOINER)
         self._fast = self._vocabulary.fast
         self._frame = facts.frame
 
-    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = False) -> Sequence[int]:
         """Encode ``text``. Special tokens spelled in it are recognised, unless the shield has been put over them.
+        Many ids may be an array (``id_list``).
 
         Raises what the library raises, and LibraryNeeded on an event loop.
         """

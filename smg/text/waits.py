@@ -2,7 +2,10 @@
 
 from smg._native import sse
 from smg._native.json_scan import JsonScan
+from smg._native.python_scan import PythonScan
 from smg.core.stream import Wait
+
+MAX_KEPT = 64 << 10  # bytes
 
 
 class Gate:
@@ -12,6 +15,7 @@ class Gate:
         self.due = False
         self._wait = wait
         self._held = ""
+        self._followed = 0  # characters of the expression in Python's notation
 
     def feed(self, text: str) -> str:
         """Take more text; returns what may leave."""
@@ -20,7 +24,12 @@ class Gate:
             return ""
         end = self._unmarked()
         if self._wait.json is not None:
-            end = self._followed(self._wait.json, end)
+            end = self._json(self._wait.json, end)
+        if self._wait.python is not None:
+            self._python(self._wait.python, end)
+        if self._wait.kind == "held":
+            self.due = self.due or len(self._held.encode()) >= MAX_KEPT
+            return ""
         out, self._held = self._held[:end], self._held[end:]
         return out
 
@@ -43,8 +52,13 @@ class Gate:
         begun = (start for start in range(end) if any(mark.startswith(seen[start:]) for mark in self._wait.markers))
         return next(begun, end)
 
-    def _followed(self, scan: JsonScan, end: int) -> int:
+    def _json(self, scan: JsonScan, end: int) -> int:
         """Where the text before ``end`` stops to be JSON that goes on as it stands."""
         at = scan.follow(self._held[:end])
         self.due = self.due or scan.stuck
         return at
+
+    def _python(self, scan: PythonScan, end: int) -> None:
+        """Follow the text before ``end``."""
+        self._followed += scan.follow(self._held[self._followed : end])
+        self.due = self.due or scan.over or scan.stuck

@@ -4,13 +4,14 @@ A client's bytes decide what FFmpeg does with them, so it may only be what is me
 which would have it open URLs of their own, are no formats, and no protocol is allowed but the bytes at hand.
 """
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from smg.core import clock
 from smg.core.errors import GatewayError
+from smg.core.media import Encoded
+from smg.vision.reader import reader
 
 # Demuxers by FFmpeg's names: what browsers, cameras and recorders write.
 _FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,ogg,wav,mp3,flac,aac,aiff,caf,avi,mpegts,mpeg,flv,gif,amr,asf,au"
@@ -41,7 +42,7 @@ UNLIMITED = Deadline(0, "media")
 
 
 @contextmanager
-def opened(encoded: bytes, kind: str) -> Iterator[Any]:
+def opened(encoded: Encoded, kind: str) -> Iterator[Any]:
     """An ``av.container.InputContainer`` over ``encoded``.
 
     Raises:
@@ -54,7 +55,7 @@ def opened(encoded: bytes, kind: str) -> Iterator[Any]:
         message = f"this gateway is installed without support for this kind of {kind} (the extra 'vision')"
         raise GatewayError("multimodal_not_supported", message, detail=repr(error)) from None
     try:
-        with av.open(io.BytesIO(encoded), mode="r", options=dict(_OPTIONS)) as container:
+        with av.open(reader(encoded), mode="r", options=dict(_OPTIONS)) as container:
             yield container
     except (av.FFmpegError, ValueError, MemoryError) as error:
         raise undecodable(kind, "can't be decoded", repr(error)) from None

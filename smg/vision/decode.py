@@ -5,7 +5,6 @@ installed: it is libjpeg-turbo with accurate DCT and smooth upsampling, as Pillo
 half the time and does not hold the GIL. What it refuses goes to Pillow again, so Pillow alone decides what is broken.
 """
 
-import io
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from smg.core.errors import GatewayError
+from smg.core.media import Encoded
 from smg.vision.containers import UNLIMITED, Deadline
+from smg.vision.reader import reader
 
 U8: TypeAlias = NDArray[np.uint8]
 
@@ -76,10 +77,10 @@ _TURN: dict[int, Callable[[U8], U8]] = {
 }
 
 
-def count_pixels(data: bytes | memoryview) -> int:
+def count_pixels(data: Encoded) -> int:
     """Pixels of an image by its header; 0 for what is none, or too large to be opened."""
     try:
-        with Image.open(io.BytesIO(data), formats=_formats()) as image:
+        with Image.open(reader(data), formats=_formats()) as image:
             return image.width * image.height
     except Exception:
         # Whatever is wrong with it is told by ``decode_image``.
@@ -87,7 +88,7 @@ def count_pixels(data: bytes | memoryview) -> int:
 
 
 def decode_image(
-    data: bytes,
+    data: Encoded,
     options: DecodeOptions = DEFAULT_OPTIONS,
     param: str | None = None,
     deadline: Deadline = UNLIMITED,
@@ -100,7 +101,7 @@ def decode_image(
             between steps. ``param`` is passed on.
     """
     try:
-        with Image.open(io.BytesIO(data), formats=_formats()) as image:
+        with Image.open(reader(data), formats=_formats()) as image:
             width, height = image.size
             if width * height > options.max_pixels:
                 raise _too_many_pixels(options.max_pixels, param)
@@ -145,7 +146,7 @@ def _too_many_pixels(limit: int, param: str | None) -> GatewayError:
     return GatewayError("media_too_large", f"the image has more than {limit} pixels", param=param)
 
 
-def _turbo(data: bytes, image: Image.Image) -> U8 | None:
+def _turbo(data: Encoded, image: Image.Image) -> U8 | None:
     """Pixels of a grey or colour JPEG from simplejpeg, None for everything else."""
     if _simplejpeg is None or image.format not in ("JPEG", "MPO") or image.mode not in ("L", "RGB"):
         return None

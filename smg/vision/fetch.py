@@ -6,8 +6,9 @@ redirect judged like a first URL, and limits on bytes, time, hops and items (spe
 """
 
 import asyncio
+import io
 import socket
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 import aiohttp
@@ -16,6 +17,7 @@ from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from smg.core import clock
+from smg.core.media import Encoded
 from smg.core.request import MediaPart
 from smg.telemetry.metrics import Metrics
 from smg.vision.addresses import Network, literal, parse_networks, refusal
@@ -23,6 +25,7 @@ from smg.vision.sources import MediaPolicy, read_data_url, read_file_url, refuse
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CHUNK = 1 << 16
+_END = 1024
 
 
 class Resolver(Protocol):
@@ -78,6 +81,11 @@ def _judge(address: str, allowed: tuple[Network, ...]) -> None:
         raise _Refused(f"the address is {why}")
 
 
+def _likeness(kind: str, url: str) -> Hashable:
+    """What equal URLs have in common. The whole of one may be megabytes, which the event loop must not hash."""
+    return kind, len(url), url[:_END], url[-_END:]
+
+
 class Fetcher:
     """Fetches under one policy. Make it inside a running event loop, close it there.
 
@@ -104,7 +112,7 @@ class Fetcher:
         """Close all connections."""
         await self._session.close()
 
-    async def fetch_all(self, wanted: Sequence[Wanted]) -> list[bytes]:
+    async def fetch_all(self, wanted: Sequence[Wanted]) -> list[Encoded]:
         """Bytes of all items, in order; equal URLs are fetched once. The first failure cancels the rest.
 
         Raises:
@@ -114,10 +122,11 @@ class Fetcher:
         if len(wanted) > self._policy.max_items:
             raise refuse("media_too_large", f"a request may carry at most {self._policy.max_items} media items", None)
         gate = asyncio.Semaphore(self._policy.concurrency)
-        tasks: dict[str, asyncio.Task[bytes]] = {}
+        tasks: list[asyncio.Task[Encoded]] = []
+        alike: dict[Hashable, list[tuple[str, asyncio.Task[Encoded]]]] = {}
         total = 0
 
-        async def limited(item: Wanted) -> bytes:
+        async def limited(item: Wanted) -> Encoded:
             nonlocal total
             async with gate:
                 data = await self.fetch(item.part, item.param)
@@ -127,20 +136,25 @@ class Fetcher:
                 raise refuse("media_too_large", message, item.param)
             return data
 
-        order: list[asyncio.Task[bytes]] = []
+        order: list[asyncio.Task[Encoded]] = []
         for item in wanted:
-            key = f"{item.part.kind} {item.part.url}" if item.part.url is not None else f"#{len(order)}"
-            if key not in tasks:
-                tasks[key] = asyncio.create_task(limited(item))
-            order.append(tasks[key])
+            url = item.part.url
+            known = [] if url is None else alike.setdefault(_likeness(item.part.kind, url), [])
+            task = next((task for other, task in known if other == url), None)
+            if task is None:
+                task = asyncio.create_task(limited(item))
+                tasks.append(task)
+                if url is not None:
+                    known.append((url, task))
+            order.append(task)
         try:
             return await asyncio.gather(*order)
         finally:
-            for task in tasks.values():
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def fetch(self, part: MediaPart, param: str | None = None) -> bytes:
+    async def fetch(self, part: MediaPart, param: str | None = None) -> Encoded:
         """Bytes of one item. Raises as ``fetch_all`` does."""
         if part.data is not None:
             limit = self._policy.limit(part.kind)
@@ -223,11 +237,12 @@ class Fetcher:
         limit = self._policy.limit(kind)
         if (response.content_length or 0) > limit:
             raise too_large(kind, limit, param)
-        data = bytearray()
+        # Grows in place and gives its bytes away uncopied: what may be hundreds of megabytes is there once.
+        data, size = io.BytesIO(), 0
         async for piece in response.content.iter_chunked(_CHUNK):
-            data += piece
-            if len(data) > limit:
+            size += data.write(piece)
+            if size > limit:
                 raise too_large(kind, limit, param)
-        if not data:
+        if not size:
             raise refuse("media_unreachable", f"the {kind} is empty", param)
-        return bytes(data)
+        return data.getvalue()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from smg.core import clock
+from smg.core.media import Encoded
 from smg.vision.cache import Processed
 from smg.vision.containers import Deadline
 from smg.vision.decode import DEFAULT_OPTIONS, DecodeOptions, count_pixels, decode_image
@@ -33,11 +34,11 @@ class ImageMedium:
         """See ``items.Medium``."""
         return self._model.family(precision)
 
-    def weight(self, encoded: bytes | memoryview) -> int:
+    def weight(self, encoded: Encoded) -> int:
         """See ``items.Medium``."""
         return count_pixels(encoded)
 
-    def process(self, encoded: bytes, precision: Precision | None, split: Split) -> Processed:
+    def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """See ``items.Medium``; the pixels live no longer than the call."""
         started = clock.monotonic()
         deadline = Deadline(self._timeout_secs, self.kind)

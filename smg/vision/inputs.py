@@ -47,6 +47,7 @@ def describe(groups: Sequence[Group], bindings: Sequence[Binding], prompt: tuple
         token_id=first.token_id,
         anchored=anchored,
         expanded=expanded,
+        family="" if mixed else first.family.name,
     )
 
 

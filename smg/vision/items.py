@@ -10,6 +10,7 @@ from blake3 import blake3
 from smg.core import clock
 from smg.core.background import background
 from smg.core.errors import GatewayError
+from smg.core.media import Encoded
 from smg.telemetry.metrics import Metrics
 from smg.vision.cache import Processed, ProcessedCache
 from smg.vision.families.base import Layout, Replacement, Tensor, Vocabulary
@@ -25,6 +26,8 @@ _HASH_INLINE = 1 << 16
 class MediaFamily(Protocol):
     """What a model's family says of items, whatever their kind; plans are its own."""
 
+    @property
+    def name(self) -> str: ...
     @property
     def layout(self) -> Layout: ...
     @property
@@ -62,11 +65,11 @@ class Medium(Protocol):
         """The family for tensors of this element type."""
         ...
 
-    def weight(self, encoded: bytes | memoryview) -> int:
+    def weight(self, encoded: Encoded) -> int:
         """About what the item costs, in pixels of an image; takes no longer than reading its header."""
         ...
 
-    def process(self, encoded: bytes, precision: Precision | None, split: Split) -> Processed:
+    def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """Decode and preprocess one item; without ``precision`` it is only planned. CPU-bound.
 
         Raises:
@@ -93,14 +96,14 @@ class Room:
 class Fetched(NamedTuple):
     """One item's bytes, and where in the request it stands."""
 
-    encoded: bytes
+    encoded: Encoded
     param: str | None
 
 
 class LoadedItem(NamedTuple):
     """``encoded`` are the client's bytes; ``digest`` tells bytes and processing apart (32 bytes)."""
 
-    encoded: bytes
+    encoded: Encoded
     digest: bytes
     processed: Processed
 
@@ -139,7 +142,7 @@ class Items:
         encoded, param = item
         identity = medium.settings
         if len(encoded) <= _HASH_INLINE:
-            digest = blake3(encoded + identity).digest()
+            digest = blake3(b"".join((encoded, identity))).digest()
         else:
             digest = await background(lambda: blake3(encoded).update(identity).digest())
 
@@ -156,7 +159,7 @@ class Items:
             self._metrics.mm_items_total.inc(medium.kind)
         return LoadedItem(encoded, digest, processed)
 
-    async def _process(self, medium: Medium, encoded: bytes, precision: Precision | None, room: Room) -> Processed:
+    async def _process(self, medium: Medium, encoded: Encoded, precision: Precision | None, room: Room) -> Processed:
         def job() -> tuple[Processed, float]:
             started = clock.monotonic()
             return medium.process(encoded, precision, self._pool.split), clock.monotonic() - started

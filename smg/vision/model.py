@@ -1,6 +1,7 @@
 """What images mean to one model: its family, configured by the files beside its tokenizer (spec multimodal 5, 6)."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -19,7 +20,7 @@ class Tokens(Protocol):
 
     def token_id(self, text: str) -> int | None: ...
 
-    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]: ...
+    def encode(self, text: str, add_special_tokens: bool = False) -> Sequence[int]: ...
 
 
 # The parsed files of a model, by name; ``config.json`` is among them.
@@ -38,7 +39,7 @@ class Vocabulary:
         return self._tokens.token_id(token)
 
     def encode(self, text: str) -> list[int]:
-        return self._tokens.encode(text)
+        return list(self._tokens.encode(text))
 
 
 class VisionModel:

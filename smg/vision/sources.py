@@ -61,26 +61,29 @@ async def read_data_url(url: str, kind: str, limit: int, param: str | None) -> b
     Raises:
         GatewayError: ``media_too_large`` (before anything is decoded) or ``invalid_value``.
     """
-    head, comma, payload = url.partition(",")
-    if not comma:
+    comma = url.find(",")
+    if comma < 0:
         raise refuse("invalid_value", "a data URL needs a comma before its payload", param)
-    if not head.lower().rstrip().endswith(";base64"):
+    if not url[:comma].lower().rstrip().endswith(";base64"):
         raise refuse("invalid_value", "a data URL must be encoded as base64", param)
     # Four characters carry three bytes; whitespace may come on top, but not without bound.
-    if len(payload) > 2 * limit + 64:
+    size = len(url) - comma - 1
+    if size > 2 * limit + 64:
         raise too_large(kind, limit, param)
-    if len(payload) <= _CHUNK:
-        data = _decode_base64(payload, param)
+    if size <= _CHUNK:
+        data = _decode_base64(url, comma + 1, param)
     else:
-        data = await background(_decode_base64, payload, param)
+        data = await background(_decode_base64, url, comma + 1, param)
     if len(data) > limit:
         raise too_large(kind, limit, param)
     return data
 
 
-def _decode_base64(payload: str, param: str | None) -> bytes:
+def _decode_base64(url: str, start: int, param: str | None) -> bytes:
+    if url.find("%", start) >= 0:
+        url, start = unquote(url[start:]), 0
     try:
-        data = base64.decode(unquote(payload))
+        data = base64.decode(url, start)
     except ValueError:
         raise refuse("invalid_value", "the payload is not valid base64", param) from None
     if not data:

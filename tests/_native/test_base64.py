@@ -46,3 +46,14 @@ def test_it_agrees_with_the_model_on_anything(text):
 def test_what_is_no_base64_is_refused(text):
     with pytest.raises(ValueError, match="not base64"):
         decode(text)
+
+
+@given(st.text(ALPHABET[:3], max_size=12), st.binary(max_size=30))
+def test_what_stands_in_front_is_passed_over(before, data):
+    assert decode(before + standard.b64encode(data).decode(), len(before)) == data
+
+
+@pytest.mark.parametrize("start", [-1, 5])
+def test_a_beginning_outside_of_the_text_is_none(start):
+    with pytest.raises(ValueError, match="not base64"):
+        decode("AAAA", start)

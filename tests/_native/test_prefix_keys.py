@@ -1,6 +1,7 @@
 """Prompts as chains of block hashes (spec routing 2.3, 10.3)."""
 
 import struct
+from array import array
 from collections import Counter
 from math import isqrt
 
@@ -126,6 +127,14 @@ def test_salts_and_adapters_keep_prompts_apart():
 
 def test_any_sequence_of_ids_will_do():
     assert PrefixKeys.of_tokens(tuple(range(32))).tolist() == PrefixKeys.of_tokens(list(range(32))).tolist()
+
+
+@pytest.mark.parametrize("count", [0, 15, 16, 40, 40_000])
+def test_arrays_have_the_keys_of_lists(count):
+    ids = [3 * number for number in range(count)]
+    keys = PrefixKeys.of_tokens(array("I", ids), 16, 7, 9)
+    assert keys.tolist() == PrefixKeys.of_tokens(ids, 16, 7, 9).tolist()
+    assert (keys.units, keys.block) == (count, 16)
 
 
 def test_long_prompts_hash_the_same_without_the_gil():

@@ -69,7 +69,7 @@ class Agreement(RuleBasedStateMachine):
         self.region.claim_process(process, pid)
         self.model.pids[process] = pid
 
-    @rule(process=processes, slot=slots, requests=st.integers(-3, 3), tokens=values)
+    @rule(process=processes, slot=slots, requests=st.integers(-3, 3), tokens=st.integers(-(1 << 32), 1 << 32))
     def load(self, process, slot, requests, tokens):
         self.region.inflight_add(process, slot, requests, tokens)
         self.model.inflight[process, slot][0] += requests
@@ -414,3 +414,11 @@ def test_a_closed_region_refuses_calls():
             call()
     with pytest.raises(TypeError):
         Region()
+
+
+def test_what_is_in_flight_is_counted_within_limits(shared):
+    for requests, tokens in ((1 << 21, 0), (-(1 << 21), 0), (0, 1 << 37), (0, -(1 << 37))):
+        with pytest.raises(ValueError, match="more than can be counted"):
+            shared.inflight_add(0, 0, requests, tokens)
+    shared.inflight_add(0, 0, 1 << 20, 1 << 36)
+    assert shared.inflight(0) == (1 << 20, 1 << 36)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smg._native.json_scan import JsonScan
+from smg._native.python_scan import PythonScan
 from smg._native.stream_table import StreamTable
 from smg.core.stream import ByteTemplate, Counter, RowOutput, RowSpec, Wait
 from smg.text.stream_table import PythonStreamTable
@@ -18,7 +19,26 @@ PLAIN = ByteTemplate((b"", b""), ("text",))
 
 MARKS = ["<t>", "</t>", "<", "ab", "abc", "bc", "ca", "é<", "😀", "[", '"a"', "ccc"]
 FRAGMENTS = [b"a", b"b", b"ab", b"c", b"<", b"t>", b"</", b"<t>", b"", "é".encode(), b"\xf0\x9f", b"\x98\x80", b"\xff"]
-FRAGMENTS += [b"{", b"}", b'"', b'"a": ', b"[1, ", b"2", b"]", b", ", b"\\", b"u00e9", b"true", b"\n", b"\\n", b"{}"]
+FRAGMENTS += [
+    b"(",
+    b"(",
+    b")",
+    b"'",
+    b"{",
+    b"}",
+    b'"',
+    b'"a": ',
+    b"[1, ",
+    b"2",
+    b"]",
+    b", ",
+    b"\\",
+    b"u00e9",
+    b"true",
+    b"\n",
+    b"\\n",
+    b"{}",
+]
 
 
 @st.composite
@@ -29,25 +49,29 @@ def parsed(draw):
     spec = RowSpec(stop_strings=tuple(stops), stop_visible=draw(st.booleans()))
     marks = tuple(draw(st.lists(st.sampled_from(MARKS), max_size=4)))
     feeds = draw(st.lists(st.lists(st.integers(0, len(inner) - 1), max_size=8), max_size=8))
-    how = draw(st.sampled_from(["", "json", "quoted"]))
+    how = draw(st.sampled_from(["", "json", "quoted", "held", "python"]))
     return Vocabulary(inner), spec, marks, how, feeds, draw(st.sets(st.integers(0, 7)))
+
+
+def wait_for(marks, how, scan, python):
+    """Whatever a parser may wait for."""
+    kind = "held" if how in ("held", "python") else "text"
+    return Wait(kind, marks, scan if how == "json" else None, python if how == "python" else None, how == "quoted")
 
 
 def run(table, vocabulary, spec, marks, how, feeds, turns):
     """What was heard and written, in which order, and what the row has kept."""
-    seen, counter, scan = Recorder(), Counter(3), JsonScan()
+    seen, counter, scan, python = Recorder(), Counter(3), JsonScan(), PythonScan()
     scan.lend(40)
     row = table.open(spec, vocabulary, seen)
     for number, ids in enumerate(feeds):
         if number in turns:
-            table.direct(
-                row, seen, TEMPLATE, counter, Wait("text", marks, scan if how == "json" else None, how == "quoted")
-            )
+            table.direct(row, seen, TEMPLATE, counter, wait_for(marks, how, scan, python))
         table.feed(row, ids)
     table.finish(row)
     result = heard(seen), b"".join(seen.writes), seen.order, counter.value, table.ids(row), table.text(row)
     table.close(row)
-    return *result, scan.followed(), scan.depth
+    return *result, scan.followed(), scan.depth, python.run(" " * 100), python.over
 
 
 @settings(max_examples=300)
@@ -88,8 +112,7 @@ def test_no_text_is_lost_and_none_of_a_marker_goes_direct(case):
     scan = JsonScan()
     scan.lend(1 << 20)
     row = table.open(spec, vocabulary, seen)
-    wait = Wait("text", marks, scan if how == "json" else None, how == "quoted")
-    table.direct(row, seen, TEMPLATE, Counter(), wait)
+    table.direct(row, seen, TEMPLATE, Counter(), wait_for(marks, how, scan, PythonScan()))
     for ids in feeds:
         table.feed(row, ids)
     table.finish(row)
@@ -97,7 +120,8 @@ def test_no_text_is_lost_and_none_of_a_marker_goes_direct(case):
     assert whole.endswith(seen.text)
     direct = whole[: len(whole) - len(seen.text)]
     assert not any(mark in direct for mark in marks)
-    if marks and how != "json" and seen.text:
+    assert how not in ("held", "python") or direct == ""
+    if marks and how in ("", "quoted") and seen.text:
         # What the parser is given begins like something that it waits for.
         assert any(seen.text.startswith(mark) or mark.startswith(seen.text) for mark in marks) or any(
             mark in seen.text for mark in marks
@@ -154,7 +178,7 @@ def test_without_anything_to_wait_for_only_the_end_is_told():
 def test_arguments_go_direct_up_to_the_bracket_that_ends_them():
     scan = JsonScan()
     scan.lend(1000)
-    table, row, seen = table_with(Wait("arguments", (), scan), '{"city": "Os', 'lo }", "days', '": 1', "2}", "</call>")
+    table, row, seen = table_with(Wait("arguments", json=scan), '{"city": "Os', 'lo }", "days', '": 1', "2}", "</call>")
     table.feed(row, [0, 1, 2])
     assert seen.writes == [b'{\\"city\\": \\"Oslo }\\", \\"days\\": '], "a number has to end first"
     table.feed(row, [3, 4])
@@ -180,7 +204,7 @@ def test_arguments_go_direct_up_to_the_bracket_that_ends_them():
 def test_what_is_no_plain_json_is_left_to_the_parser(text, rest):
     scan = JsonScan()
     scan.lend(1000)
-    table, row, seen = table_with(Wait("arguments", (), scan), text)
+    table, row, seen = table_with(Wait("arguments", json=scan), text)
     table.feed(row, [0])
     assert seen.text == rest
 
@@ -207,10 +231,56 @@ def test_a_marker_inside_arguments_ends_them_all_the_same():
 def test_arguments_beyond_what_was_lent_are_for_the_parser():
     scan = JsonScan()
     scan.lend(10)
-    table, row, seen = table_with(Wait("arguments", (), scan), '{"a": "', "more")
+    table, row, seen = table_with(Wait("arguments", json=scan), '{"a": "', "more")
     table.feed(row, [0])
     table.feed(row, [1])
     assert (seen.writes, seen.text) == ([b'{\\"a\\": \\"'], "more")
+
+
+def test_held_text_comes_in_one_piece_when_a_marker_has_come():
+    table, row, seen = table_with(Wait("held", ("</p>",)), "[1", ", 2", "]</", "p>")
+    for token in range(3):
+        table.feed(row, [token])
+    assert (seen.writes, seen.outputs) == ([], [])
+    table.feed(row, [3])
+    assert ([o.text for o in seen.outputs], [o.ids for o in seen.outputs]) == (["[1, 2]</p>"], [[3]])
+    assert table.ids(row) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("end", [")", "]"])
+def test_held_text_comes_when_the_expression_ends_or_has_a_wrong_bracket(end):
+    table, row, seen = table_with(Wait("held", python=PythonScan()), "(a=')", "'", end, "x")
+    table.feed(row, [0, 1])
+    assert seen.outputs == []
+    table.feed(row, [2])
+    table.feed(row, [3])
+    assert [o.text for o in seen.outputs] == ["(a=')'" + end, "x"]
+
+
+def test_an_expression_is_followed_no_further_than_a_marker_may_begin():
+    scan = PythonScan()
+    table, row, seen = table_with(Wait("held", ("<think>",), python=scan), "(a='<th", "ink>)")
+    table.feed(row, [0])
+    table.feed(row, [1])
+    assert seen.text == "(a='<think>)"
+    assert scan.run("(a='<") == 5, "four of them are known"
+
+
+@pytest.mark.parametrize("make", [lambda: StreamTable(RowOutput), PythonStreamTable])
+def test_the_parser_sees_at_times_what_is_held(make):
+    table, seen = make(), Recorder()
+    row = table.open(RowSpec(), tokens("é" * 1000), seen)
+    table.direct(row, seen, PLAIN, Counter(), Wait("held", ("|",)))
+    for _ in range(40):
+        table.feed(row, [0])
+    assert [len(o.text) for o in seen.outputs[:2]] == [33_000, 1000], "64 KiB, and then as it comes"
+
+
+def test_held_text_comes_at_the_end_of_the_row():
+    table, row, seen = table_with(Wait("held", ("|",)), "a", "b")
+    table.feed(row, [0, 1])
+    table.finish(row)
+    assert (seen.writes, [o.text for o in seen.outputs], table.text(row)) == ([], ["ab"], "ab")
 
 
 def test_a_row_may_go_direct_again_and_again():

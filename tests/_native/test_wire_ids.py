@@ -1,5 +1,7 @@
 """The protobuf writer of a prompt's ids, against the generated contracts (spec engine-contract 3)."""
 
+from array import array
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -23,6 +25,19 @@ def test_the_generated_contract_reads_what_is_written(ids):
     # An empty list too: the field is there.
     message.tokenized.SetInParent()
     assert read == message
+
+
+@given(ids=IDS)
+@example(ids=[])
+@example(ids=BORDERS)
+def test_arrays_are_written_as_lists_are(ids):
+    assert with_ids(b"before", array("I", ids), 2, 3) == with_ids(b"before", ids, 2, 3)
+
+
+@pytest.mark.parametrize("other", [array("i", [1]), array("Q", [1]), b"abcd"])
+def test_other_arrays_are_refused(other):
+    with pytest.raises(ValueError, match="Buffer dtype mismatch"):
+        with_ids(b"", other, 2, 2)
 
 
 @given(ids=IDS, outer=st.integers(1, 15), inner=st.integers(1, 15))

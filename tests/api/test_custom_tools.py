@@ -153,13 +153,22 @@ class TestForced:
     async def test_a_grammar_that_binds_nothing_is_told(self, tmp_path):
         async with world(tmp_path, '{"input": "four"}', tool_call_parser="json") as (_, _, client):
             for fields, warned in (
-                ({"tools": [WEATHER, with_grammar(SUM)], "tool_choice": NAMED}, "tools[1].custom.format"),
+                ({"tools": [WEATHER, with_grammar(SUM)], "tool_choice": "required"}, "tools[1].custom.format"),
+                ({"tools": [WEATHER, with_grammar(SUM)], "tool_choice": NAMED}, None),
                 ({"tools": [with_grammar(r"\d+", "regex")], "tool_choice": NAMED}, None),
                 ({"tools": [with_grammar(r"\d+", "regex")]}, "tools[0].custom.format"),
             ):
                 raw = await client.chat.completions.with_raw_response.create(model="vllm", messages=HI, **fields)
                 expected = None if warned is None else f"not supported by the engine and ignored: {warned}"
                 assert raw.headers.get("x-smg-warning") == expected
+
+    async def test_a_lark_grammar_binds_the_one_tool_that_is_named_without_tags_too(self, tmp_path):
+        async with world(tmp_path, '{"input": "4 + 38"}', tool_call_parser="json") as (engines, _, client):
+            for name in CONSTRAINED:
+                found = await calls(client, name, tools=[with_grammar(SUM)], tool_choice=NAMED)
+                assert found == ([("sh", "4 + 38")], "tool_calls")
+                assert allows(received(engines[name]), '{"input": "4 + 38"}')
+                assert not allows(received(engines[name]), '{"input": "four"}')
 
     async def test_allowed_tools_may_be_custom(self, tmp_path):
         allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}}

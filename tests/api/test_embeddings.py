@@ -17,8 +17,16 @@ from smg.engine_server.mock import Fault, Script
 from smg.engine_server.mock import tokenizer as mock
 from tests.api.contract_fleet import engines_of_contracts, services_over
 from tests.api.serving import serving, until
+from tests.tenants import limit, used
 
 VECTOR = [0.5, -1.0, 0.25]
+
+
+async def test_inputs_count_as_tokens_of_their_tenant(gateway, post):
+    limit(gateway)
+    status, body = await post("/v1/embeddings", input=["one two", "three"])
+    assert status == 200
+    assert used(gateway, "ip:127.0.0.1") == (1, body["usage"]["total_tokens"])
 
 
 @pytest.fixture

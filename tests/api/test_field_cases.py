@@ -203,7 +203,9 @@ class TestStops:
     @pytest.mark.parametrize("stream", [False, True])
     @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
     async def test_TX_07_each_choice_stops_by_itself_and_the_engine_once(self, http, gateway, engines, path, stream):
-        say(engines, Script(choices=[[*b"one\n\nxx......"], [*b"two three\n\nyy......"]], chunk_delay=0.002))
+        # So long that the engine is at it yet when even a slow gateway has seen the stops.
+        rest = b"." * 1000
+        say(engines, Script(choices=[[*b"one\n\nxx", *rest], [*b"two three\n\nyy", *rest]], chunk_delay=0.002))
         if stream:
             found = await events(http, path, n=2, stop=["\n\n"], stream_options={"include_usage": True})
             assert assembled(found, 2) == [("one", "stop"), ("two three", "stop")]

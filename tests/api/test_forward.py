@@ -18,6 +18,7 @@ from tests.api.http_world import MODEL, place
 from tests.api.serving import send, until
 from tests.pipeline.fakes import SETTINGS, end, limited, text
 from tests.routing.fleets import PROCESS
+from tests.tenants import PER_MINUTE, limit, used
 
 CHAT = "/v1/chat/completions"
 QUESTION = {"model": MODEL, "messages": [{"role": "user", "content": "hi there"}]}
@@ -307,6 +308,22 @@ class TestRouting:
             at.world.fleet.set_only("g0")
             body = (await post(at.url, CHAT, QUESTION)).json()
             assert body["choices"][0]["message"]["content"] == "ids"
+
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_its_tenant_is_charged_what_the_engine_has_counted(self, stream):
+        async with place(engine()) as at:
+            limit(at.world.services)
+            answer = await post(at.url, CHAT, {**QUESTION, "stream": stream, "stream_options": {"include_usage": True}})
+            usage = answer.text.split('"total_tokens":')[-1]
+            assert used(at.world.services, "ip:127.0.0.1") == (1, int(usage.split("}")[0].split(",")[0]))
+
+    async def test_a_tenant_over_its_limit_reaches_no_engine(self):
+        async with place(engine()) as at:
+            limit(at.world.services)
+            statuses = [(await post(at.url, CHAT, QUESTION)).status_code for _ in range(PER_MINUTE)]
+            assert 0 < statuses.index(429) < PER_MINUTE - 1
+            assert len(at.engines[0].requests) == statuses.count(200)
+            assert at.idle()
 
     async def test_admission_counts_it(self):
         async with place(engine(delay=2.0), settings=limited(1)) as at:

@@ -23,8 +23,10 @@ from tests.pipeline.fakes import end, text, world
 class FakeControl:
     def __init__(self, **answers) -> None:
         self._answers = answers
+        self.asked = []
 
     async def call(self, op, **arguments):
+        self.asked.append(arguments)
         return self._answers[op]
 
 
@@ -131,15 +133,22 @@ class TestAdmin:
     WORKERS = tuple({"id": f"w{name}", "worker_type": "regular", "models": [name]} for name in "ab")
 
     async def test_workers(self, place):
-        place.services.control = FakeControl(list={"workers": list(self.WORKERS)})
-        stats = {"regular_count": 2, "prefill_count": 0, "decode_count": 0, "encode_count": 0}
+        pieces = [msgspec.json.encode(worker) for worker in self.WORKERS]
+        place.services.control = control = FakeControl(workers={"json": pieces, "kinds": ["prefill", "regular"]})
+        stats = {"regular_count": 1, "prefill_count": 1, "decode_count": 0, "encode_count": 0}
         assert await get(place, "/workers") == (200, {"workers": list(self.WORKERS), "total": 2, "stats": stats})
-        found = (await get(place, "/workers", model="b"))[1]
-        assert (found["workers"], found["total"]) == ([self.WORKERS[1]], 1)
+        await get(place, "/workers", model="b")
+        assert control.asked == [{"model": None}, {"model": "b"}]
+
+    async def test_no_workers(self, place):
+        place.services.control = FakeControl(workers={"json": [], "kinds": []}, loads={"json": []})
+        found = (await get(place, "/workers"))[1]
+        assert (found["workers"], found["total"]) == ([], 0)
+        assert await get(place, "/get_loads") == (200, {"workers": []})
 
     async def test_loads(self, place):
         found = [{"worker": "grpc://w1:1", "load": -1}]
-        place.services.control = FakeControl(loads=found)
+        place.services.control = FakeControl(loads={"json": [msgspec.json.encode(found)[1:-1]]})
         for path in ("/get_loads", "/loads"):
             assert await get(place, path) == (200, {"workers": found})
 

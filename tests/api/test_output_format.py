@@ -9,6 +9,7 @@ from smg.api.openai_chat.decode import decode
 from smg.api.output_format import MAX_CHOICES, MAX_REGEX, constraint
 from smg.core.errors import GatewayError
 from smg.core.request import Constraint
+from tests.constraints.oracle import allows
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 TEXT = msgspec.json.encode(SCHEMA).decode()
@@ -141,3 +142,19 @@ def test_the_path_of_fields_inside_another():
     with pytest.raises(GatewayError) as caught:
         constraint(json_schema=NEVER, path="sampling_params")
     assert caught.value.param == "sampling_params.json_schema"
+
+
+LARK = 'start: "a" INT\n%import common.INT'
+
+
+@pytest.mark.parametrize("field", ["ebnf", "guided_grammar"])
+def test_a_grammar_in_larks_notation_becomes_what_engines_read(field):
+    found = constraint(**{field: LARK})
+    assert (found.kind, found.value.startswith("root ::= ")) == ("grammar", True)
+    assert allows(found, "a12")
+    assert not allows(found, "a")
+
+
+def test_what_cannot_be_turned_is_left_to_engines_that_know_better():
+    for text in ("start: /a(?=b)/", "not a grammar"):
+        assert constraint(ebnf=text) == Constraint("grammar", text)

@@ -327,3 +327,15 @@ async def test_a_parser_that_fails_is_counted(tmp_path, monkeypatch):
         answer = await client.chat.completions.create(model="vllm", messages=HI, tools=TOOLS)
         assert answer.choices[0].message.content == "Well. " + CALL
         assert await metric(services, "parser_failures_total\0vllm\0tools\0qwen") == 1
+
+
+async def test_a_grammar_that_only_some_engines_can_read(tmp_path):
+    """Lark's notation with a part that EBNF has not: vLLM gets it as it is, others are not asked."""
+    grammar = "start: /a(?=b)/"
+    async with world(tmp_path, "x") as (engines, _, client):
+        await client.chat.completions.create(model="vllm", messages=HI, extra_body={"ebnf": grammar})
+        assert received(engines["vllm"]) == Constraint("grammar", grammar)
+        for name in ("sglang", "trtllm", "tokenspeed"):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await client.chat.completions.create(model=name, messages=HI, extra_body={"ebnf": grammar})
+            assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "ebnf")

@@ -3,6 +3,7 @@
 import aiohttp
 import pytest
 
+from smg.core.turns import LONG_PROMPT
 from smg.engine_server.mock import tokenizer as mock
 from smg.fleet.records import ModelRecord
 from tests.api.serving import serving
@@ -47,6 +48,17 @@ class TestTokenize:
         answer = await post(place, "/v1/tokenize", prompt=text)
         assert answer["tokens"] == mock.encode_text(text)
         assert answer["char_count"] == len(text)
+
+    @pytest.mark.parametrize("several", [False, True])
+    async def test_PF_01_nor_are_those_that_take_turns(self, place, several):
+        text = " the" * LONG_PROMPT
+        answer = await post(place, "/v1/tokenize", prompt=[text, "a"] if several else text)
+        ids = mock.encode_text(text)
+        assert answer["tokens"] == ([ids, [97]] if several else ids)
+        turns = [{"role": "user", "content": text}]
+        whole = await post(place, "/v1/tokenize", messages=turns)
+        assert len(whole["tokens"]) == whole["count"] > LONG_PROMPT
+        assert text in mock.decode_ids(whole["tokens"])
 
     async def test_a_conversation_is_rendered_as_for_chat(self, place):
         turns = [{"role": "user", "content": "hi"}]

@@ -118,7 +118,7 @@ async def test_a_body_beyond_all_measure_is_a_413(control):
             "PATCH",
             "patch",
             {"labels": {"zone": None}, "priority": 7},
-            {"patch": {"priority": 7, "cost": None, "labels": {"zone": None}, "health": None, "api_key": None}},
+            {"patch": {"priority": 7, "labels": {"zone": None}}},
         ),
         ("DELETE", "delete", None, {}),
     ],

@@ -169,3 +169,27 @@ def test_a_key_that_is_set_and_empty_opens_nothing(name, value):
     with pytest.raises(SettingsError, match=f"{name} is set and empty"):
         load([], {name: value})
     assert load(["--api-key", "a", "--admin-key", "b"], {name: value}).security.api_key == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--tenant-api-key", "acme"], "--tenant-api-key: the key of 'acme' must not be empty"),
+        (["--tenant-api-key", "ac me:k"], "--tenant-api-key: not TENANT:KEY"),
+        (["--tenant-api-key", "key-01234567:k"], "--tenant-api-key: not TENANT:KEY"),
+        (["--tenant-api-key", "a:k", "--tenant-api-key", "b:k"], "the key of 'b' is somebody else's too"),
+        (["--api-key", "k", "--tenant-api-key", "b:k"], "the key of 'b' is somebody else's too"),
+        (["--tenant-limit", "acme=6"], "--tenant-limit: 'acme=6' is not TENANT=REQUESTS/TOKENS"),
+        (["--tenant-limit", "acme=-1/0"], "is not TENANT=REQUESTS/TOKENS"),
+    ],
+)
+def test_tenants_that_are_not_well_written_are_refused(flags, problem):
+    with pytest.raises(SettingsError) as caught:
+        load(flags, {})
+    assert any(problem in line for line in caught.value.problems)
+
+
+def test_tenants_are_named_by_their_key_or_otherwise():
+    limits = ["acme=60/1000", "key-0123abcd=0/5", "ip:10.0.0.1=1/0", "header:blue=2/0"]
+    made = load(["--tenant-api-key", "acme:k", *(word for each in limits for word in ("--tenant-limit", each))], {})
+    assert made.admission.tenant_limit == tuple(limits)

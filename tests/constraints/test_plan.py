@@ -337,8 +337,9 @@ class TestAbilities:
     def test_tags_need_all_and_schemas_some(self):
         can, cannot = frozenset({"json_schema", "structural_tag"}), frozenset({"generate"})
         both = [self.worker(features=can), self.worker(features=cannot)]
-        assert abilities(both) == Abilities(tags=False, schemas=True)
-        assert abilities(both[1:]) == Abilities(tags=False, schemas=False)
+        assert abilities(both) == Abilities(tags=False, grammars=False, schemas=True)
+        assert abilities(both[1:]) == Abilities(tags=False, grammars=False, schemas=False)
+        assert abilities([self.worker(features=can | {"grammar"})]) == Abilities()
 
     def test_who_waits_for_the_end_of_the_reasoning(self):
         waiting = self.worker(constrained_decoding_start="after_reasoning")
@@ -356,6 +357,14 @@ class TestGrammarsOfCustomTools:
     NAMED = ToolChoice("required", ("sum",))
     BOTH = ("tools[1].custom.format", "tools[2].custom.format")
 
+    def test_a_named_tools_lark_grammar_binds_without_tags(self):
+        output = decide(None, [PING, self.LARK], self.NAMED, able=NO_TAGS)
+        assert output.constraint is not None
+        assert output.constraint.kind == "grammar"
+        assert allows(output.constraint, '{"input": "1"}')
+        for text in ('{"input": "2"}', "1", '{"input": "1"} '):
+            assert not allows(output.constraint, text)
+
     @pytest.mark.parametrize(
         ("wish", "choice", "how", "ignored"),
         [
@@ -367,7 +376,8 @@ class TestGrammarsOfCustomTools:
             (None, ToolChoice(), {"family": "json"}, BOTH),
             (WISH, ToolChoice(), {"able": NO_TAGS}, ("json_schema", *BOTH)),
             (None, ToolChoice("required"), {"able": NO_TAGS}, BOTH[:1]),
-            (None, NAMED, {"able": NO_TAGS}, BOTH[:1]),
+            (None, NAMED, {"able": NO_TAGS}, ()),
+            (None, NAMED, {"able": Abilities(tags=False, grammars=False)}, BOTH[:1]),
             (None, ToolChoice("required", ("sh",)), {"able": NO_TAGS}, ()),
             (None, ToolChoice(), {"family": "passthrough"}, ()),
         ],

@@ -20,7 +20,7 @@ from smg.control.main import serve
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import MockEngine, Script
 from smg.fleet import monitor
-from smg.fleet.sources import ModelCard, StaticSource, WorkerSpec
+from smg.fleet.sources import HealthSpec, ModelCard, StaticSource, WorkerSpec
 from smg.fleet.view import FleetView
 
 
@@ -237,11 +237,10 @@ async def test_control_restarts_and_nothing_moves(settings, region):
 
 
 class ChangingSource:
-    name = "test"
-
     """A source whose list a test changes."""
 
-    def __init__(self):
+    def __init__(self, name="test"):
+        self.name = name
         self.lists = asyncio.Queue()
 
     async def watch(self):
@@ -280,6 +279,111 @@ async def test_a_worker_nobody_wants_drains_before_it_leaves(settings, region):
         await fleet.close()
 
 
+def series(region, name):
+    """Values of a metric by its labels."""
+    found = {tuple(key.decode().split("\0")): value for key, _, value in region.read_series()}
+    return {labels: value for (metric, *labels), value in found.items() if metric == name for labels in [tuple(labels)]}
+
+
+async def test_a_worker_that_its_source_holds_back_gets_nothing_until_it_lets_go(settings, region):
+    source = ChangingSource()
+    async with MockEngine() as engine:
+        fleet = FleetControl(settings(), region, [source])
+        fleet.start()
+        view = FleetView(region)
+        free, held = WorkerSpec(engine.url), WorkerSpec(engine.url, held="its pod is not ready")
+        source.lists.put_nowait([held])
+        await until(lambda: statuses(view) == {engine.url: "pending"})
+        worker = by_url(view, engine.url)
+        source.lists.put_nowait([free])
+        await until(lambda: view.status(worker) == "ready")
+
+        region.inflight_add(1, worker.slot, 1, 10)
+        source.lists.put_nowait([held])
+        await until(lambda: view.status(worker) == "pending")
+        await until(lambda: by_url(view, engine.url).reason == held.held)
+        # Probes that would find it well change nothing, and what runs there keeps it in the fleet.
+        await asyncio.sleep(0.5)
+        assert view.status(worker) == "pending"
+        source.lists.put_nowait([free])
+        await until(lambda: view.status(worker) == "ready")
+        assert view.worker(worker.id).models == ["mock-model"]
+        assert not series(region, "smg_discovery_deregistrations_total")
+        await fleet.close()
+
+
+async def test_a_source_may_change_how_a_worker_is_probed(settings, region):
+    source = ChangingSource()
+    async with MockEngine() as engine:
+        fleet = FleetControl(settings(health_failure_threshold=1000), region, [source])
+        fleet.start()
+        view = FleetView(region)
+        source.lists.put_nowait([WorkerSpec(engine.url)])
+        await until(lambda: statuses(view) == {engine.url: "ready"})
+        engine.script = Script(healthy=False, serving=False)
+        await asyncio.sleep(0.5)
+        assert statuses(view) == {engine.url: "ready"}
+        source.lists.put_nowait([WorkerSpec(engine.url, health=HealthSpec(failure_threshold=1))])
+        await until(lambda: statuses(view) == {engine.url: "not_ready"})
+        await fleet.close()
+
+
+async def test_a_source_that_is_silent_keeps_its_own_workers_only(settings, region):
+    """After a restart of control, while one source is away."""
+    async with MockEngine() as one, MockEngine() as two:
+        first, second = ChangingSource("first"), ChangingSource("second")
+        fleet = FleetControl(settings(), region, [first, second])
+        fleet.start()
+        view = FleetView(region)
+        first.lists.put_nowait([WorkerSpec(one.url)])
+        second.lists.put_nowait([WorkerSpec(two.url, labels={"zone": "x"})])
+        await until(lambda: statuses(view) == {one.url: "ready", two.url: "ready"})
+        await fleet.close()
+
+        first, second = ChangingSource("first"), ChangingSource("second")
+        fleet = FleetControl(settings(), region, [first, second])
+        fleet.start()
+        first.lists.put_nowait([])
+        await until(lambda: statuses(view) == {two.url: "ready"})
+        await two.kill()
+        await until(lambda: statuses(view) == {two.url: "not_ready"})
+        await two.start()
+        await until(lambda: statuses(view) == {two.url: "ready"})
+        assert by_url(view, two.url).labels["zone"] == "x"
+        second.lists.put_nowait([])
+        await until(lambda: statuses(view) == {})
+        await fleet.close()
+
+
+async def test_why_workers_left_is_counted(settings, region):
+    class Pods(ChangingSource):
+        def departure(self, url):
+            return "deleted"
+
+    pods, other = Pods("pods"), ChangingSource("other")
+    fleet = FleetControl(settings(), region, [pods, other])
+    fleet.start()
+    pods.lists.put_nowait([WorkerSpec("grpc://127.0.0.1:1"), WorkerSpec("grpc://127.0.0.1:2")])
+    other.lists.put_nowait([WorkerSpec("grpc://127.0.0.1:3"), WorkerSpec("grpc://no port")])
+    await until(lambda: len(fleet.registry.workers) == 4)
+    assert series(region, "smg_discovery_registrations_total") == {
+        ("pods", "added"): 2,
+        ("other", "added"): 1,
+        ("other", "failed"): 1,
+    }
+    assert series(region, "smg_discovery_workers_discovered") == {("pods",): 2, ("other",): 2, ("api",): 0}
+    fleet.dismiss(fleet.registry.by_url("grpc://127.0.0.1:1"))
+    pods.lists.put_nowait([])
+    other.lists.put_nowait([])
+    await until(lambda: not fleet.registry.workers)
+    assert series(region, "smg_discovery_deregistrations_total") == {
+        ("pods", "dismissed"): 1,
+        ("pods", "deleted"): 1,
+        ("other", "unlisted"): 2,
+    }
+    await fleet.close()
+
+
 async def test_a_source_that_breaks_takes_nothing_away(settings, region, monkeypatch):
     monkeypatch.setattr("smg.control.fleet._SOURCE_RETRY_SECS", 0.05)
     source = ChangingSource()
@@ -307,7 +411,7 @@ class TestAdminSocket:
             [worker] = fleet["workers"]
             assert (worker["url"], worker["status"], worker["in_flight"]) == (engine.url, "ready", 2)
             assert [model["id"] for model in fleet["models"]] == ["mock-model"]
-            [load] = await client.call("loads")
+            [load] = map(msgspec.json.decode, (await client.call("loads"))["json"])
             assert (load["worker"], load["worker_type"], load["in_flight"]) == (engine.url, "regular", 2)
             # Nothing has been polled yet.
             assert load["load"] == -1

@@ -230,6 +230,16 @@ async def test_who_leaves_or_is_routed_otherwise_is_not_followed_any_more():
         assert setup.value("kv_event_state") == 0
 
 
+async def test_another_engine_at_the_address_is_followed_anew():
+    async with following(Engine([told(1, 5)], [told(1, 6)])) as setup:
+        await eventually(lambda: setup.held(5) == 1)
+        # As the registry does when it learns of it.
+        for plane in (0, 1):
+            setup.index.renew(0, plane)
+        await eventually(lambda: setup.held(6) == 1)
+        assert (setup.held(5), setup.index.live(0)) == (0, BLOCK)
+
+
 async def test_blocks_come_back_after_a_part_of_the_index_was_emptied(monkeypatch):
     async with following(Engine([told(1, 5, 6)])) as setup:
         await eventually(lambda: setup.held(5, 6) == 2)

@@ -14,6 +14,7 @@ from smg.control.main import serve
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.fleet import loads
+from smg.fleet.resilience import ResilienceSpec
 from smg.fleet.view import FleetView
 
 
@@ -199,6 +200,36 @@ class TestPatch:
             error = await refused(place, "patch", id=made["id"], patch={"health": {"failure_threshold": 0}})
             assert error.status == 400
 
+    async def test_retries_breaker_and_load(self, place):
+        own = {"resilience": {"max_retries": 2, "cb_failure_threshold": 1}, "max_connection_attempts": 9}
+        async with MockEngine() as engine, place.running() as view:
+            made = await place.client.call("create", spec={"url": engine.url, **own})
+            assert (made["resilience"], made["max_connection_attempts"]) == (own["resilience"], 9)
+            await until(lambda: ready(place, engine.url))
+            worker = await only(view)
+            Breakers(place.region, 1, 1, 60_000, 60_000).leave(worker.slot, 0, FAILED)
+            changes = {"resilience": {"cb_failure_threshold": 50}, "load_monitor_interval_secs": 0.1, "priority": 3}
+            changed = await place.client.call("patch", id=made["id"], patch=changes)
+            assert changed["resilience"] == {"max_retries": 2, "cb_failure_threshold": 50}
+            assert (changed["max_connection_attempts"], changed["load_monitor_interval_secs"]) == (9, 0.1)
+            assert changed["breaker"] == "closed", "what was counted by other numbers is forgotten"
+            # The request workers go by it.
+            wanted = ResilienceSpec(max_retries=2, cb_failure_threshold=50)
+            await until(lambda: published(view, made["id"], resilience=wanted, priority=3))
+            # Its load is looked at more often than the settings say (2 s).
+            engine.script = Script(waiting=5)
+            await until(lambda: published_waiting(place, worker.slot, 5), 1.5)
+            error = await refused(place, "patch", id=made["id"], patch={"resilience": {"jitter_factor": 2}})
+            assert error.status == 400
+
+    async def test_one_that_is_not_to_be_probed(self, place):
+        async with MockEngine(Script(healthy=False, serving=False)) as engine, place.running():
+            spec = {"url": engine.url, "runtime": "vllm", "health": {"disable_health_check": True}}
+            made = await place.client.call("create", spec=spec)
+            await until(lambda: ready(place, engine.url))
+            await place.client.call("patch", id=made["id"], patch={"health": {"disable_health_check": False}})
+            await until(lambda: is_(place, engine.url, "not_ready"))
+
     async def test_fields_it_does_not_know_are_refused(self, place):
         async with place.running():
             made = await place.client.call("create", spec={"url": "grpc://127.0.0.1:1"})
@@ -214,6 +245,10 @@ class TestPatch:
             await until(lambda: ready(place, engine.url))
             found = await place.client.call("get", id=made["id"])
             assert (found["runtime_type"], found["priority"], found["id"]) == ("sglang", 50, made["id"])
+
+
+async def published_waiting(place, slot, count):
+    return place.region.worker_get(slot, table.WAITING) == count
 
 
 async def published(view, id, **fields):

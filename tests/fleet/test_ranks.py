@@ -35,6 +35,7 @@ def test_ranks_go_with_their_worker_and_when_the_engine_has_none_any_more(regist
     assert region.index.ticket(1) == 0
     registry.identify(worker.id, "vllm", told(labels={"dp_size": "2"}))
     registry.remove(worker.id)
+    registry.publish()
     assert [region.worker_get(slot, table.STATUS) for slot in range(4)] == [0] * 4
     assert not any(region.index.ticket(slot) for slot in range(4))
 

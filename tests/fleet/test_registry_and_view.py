@@ -9,7 +9,7 @@ from smg._native.prefix_keys import PrefixKeys
 from smg.core.errors import GatewayError
 from smg.fleet.records import FleetSnapshot
 from smg.fleet.registry import Registry
-from smg.fleet.sources import WorkerSpec
+from smg.fleet.sources import ModelCard, WorkerSpec
 from smg.fleet.view import FleetView
 
 URLS = ["grpc://a:1", "grpc://b:1", "grpc://c:1"]
@@ -37,10 +37,19 @@ class TestWorkers:
         assert [worker.slot for worker in workers] == [0, 1, 2]
         generation = region.worker_generation(1)
         registry.remove(workers[1].id)
+        # Request workers know it until they read the next snapshot.
+        assert registry.add(WorkerSpec("grpc://d:1")).slot == 3
+        registry.publish()
         assert region.worker_get(1, table.STATUS) == 0
-        assert registry.add(WorkerSpec("grpc://d:1")).slot == 1
+        assert registry.add(WorkerSpec("grpc://e:1")).slot == 1
         assert region.worker_generation(1) > generation
         registry.remove("nobody")
+
+    def test_in_a_full_table_a_slot_that_is_left_can_be_had_at_once(self, registry):
+        first, *_ = (registry.add(WorkerSpec(f"grpc://a:{port}")) for port in range(1, 5))
+        registry.remove(first.id)
+        assert registry.add(WorkerSpec("grpc://a:5")).slot == first.slot
+        assert FleetView(registry._region).snapshot().workers[0].url == "grpc://a:2"
 
     def test_a_full_table_is_an_error(self, registry):
         for port in range(1, 5):
@@ -228,6 +237,7 @@ class TestView:
         registry.set_status(worker.id, "ready")
         assert (view.status(record), view.ready(record)) == ("ready", True)
         registry.remove(worker.id)
+        registry.publish()
         assert (view.status(record), view.ready(record)) == ("failed", False)
 
     def test_failures_are_counted_for_control(self, registry, region):
@@ -251,6 +261,7 @@ class TestPrefixIndex:
         region.index.insert(self.KEYS, region.index.ticket(worker.slot))
         assert self.held(region, worker.slot) == [4]
         registry.remove(worker.id)
+        registry.publish()
         assert region.index.ticket(worker.slot) == 0
         assert registry.add(WorkerSpec(URLS[1])).slot == worker.slot
         assert self.held(region, worker.slot) == [0]
@@ -271,3 +282,61 @@ class TestPrefixIndex:
         assert region.index.depth(self.KEYS, [kept.slot], 1) == [0]
         assert region.index.live(kept.slot) == 0
         assert region.index.ticket(gone.slot) == 0
+
+    def known(self, registry, region, told, **fields):
+        """A worker whose engine was sent something, and has told that it holds it."""
+        worker = registry.add(WorkerSpec(URLS[0], **fields))
+        registry.identify(worker.id, "vllm", told(model_path="org/llama"))
+        region.index.insert(self.KEYS, region.index.ticket(worker.slot))
+        EventBlocks(region.index, worker.slot, 16).store(range(4), range(64))
+        region.index.set_live(worker.slot, 16)
+        region.worker_set(worker.slot, table.COMPUTED, 500)
+        assert self.held(region, worker.slot) == [4]
+        return worker
+
+    @pytest.mark.parametrize(
+        ("runtime", "change"),
+        [
+            ("sglang", {"model_path": "org/llama"}),
+            ("vllm", {"model": "qwen", "model_path": "org/llama"}),
+            ("vllm", {"model_path": "org/llama-tuned"}),
+            ("vllm", {"model_path": "org/llama", "tokenizer_path": "org/other"}),
+        ],
+    )
+    def test_another_engine_at_a_worker_s_address_holds_nothing(self, registry, region, told, runtime, change):
+        worker = self.known(registry, region, told)
+        if "tokenizer_path" in change:
+            registry.identify(worker.id, "vllm", told(model_path="org/llama", tokenizer_path="org/llama"))
+            assert self.held(region, worker.slot) == [4], "what was not known before is no difference"
+        old = region.index.ticket(worker.slot)
+        registry.identify(worker.id, runtime, told(**change))
+        assert self.held(region, worker.slot) == [0]
+        assert region.index.depth(self.KEYS, [worker.slot], 1) == [0]
+        assert region.index.live(worker.slot) == 0
+        assert region.worker_get(worker.slot, table.COMPUTED) == 0
+        # What is still learnt of requests to the old one is lost, and of the new one anything can be learnt.
+        region.index.insert(self.KEYS, old)
+        assert self.held(region, worker.slot) == [0]
+        region.index.insert(self.KEYS, region.index.ticket(worker.slot))
+        assert self.held(region, worker.slot) == [4]
+
+    def test_it_is_noticed_under_the_operator_s_own_name_too(self, registry, region, told):
+        worker = self.known(registry, region, told, models=(ModelCard("prod"),))
+        registry.identify(worker.id, "vllm", told(model="qwen", model_path="org/qwen"))
+        assert worker.models == ["prod"]
+        assert self.held(region, worker.slot) == [0]
+
+    def test_the_same_engine_that_tells_more_of_itself_keeps_what_it_holds(self, registry, region, told):
+        worker = self.known(registry, region, told)
+        registry.identify(worker.id, "vllm", told(model_path="org/llama", labels={"max_running_requests": "64"}))
+        assert (self.held(region, worker.slot), region.index.live(worker.slot)) == ([4], 16)
+
+    def test_a_new_control_process_notices_as_well(self, registry, region, told):
+        worker = self.known(registry, region, told)
+        registry.publish()
+        heir = Registry(region)
+        heir.identify(worker.id, "vllm", told(model_path="org/llama"))
+        assert self.held(region, worker.slot) == [4]
+        heir.publish()
+        Registry(region).identify(worker.id, "vllm", told("qwen", model_path="org/qwen"))
+        assert self.held(region, worker.slot) == [0]

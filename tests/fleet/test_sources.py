@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from smg.fleet.file_source import FileSource, read
+from smg.fleet.resilience import ResilienceSpec
 from smg.fleet.sources import ApiSource, HealthSpec, ModelCard, StaticSource, WorkerSpec
 
 
@@ -29,6 +30,22 @@ class TestFile:
             ),
         ]
 
+    def test_what_is_otherwise_with_one_worker(self):
+        content = b"""
+        workers:
+        - {url: "grpc://a:1", health: {disable_health_check: true}, resilience: {max_retries: 2, cb_timeout_secs: 5},
+           max_connection_attempts: 20, load_monitor_interval_secs: 1}
+        """
+        assert read(content) == [
+            WorkerSpec(
+                "grpc://a:1",
+                health=HealthSpec(disable_health_check=True),
+                resilience=ResilienceSpec(max_retries=2, cb_timeout_secs=5),
+                max_connection_attempts=20,
+                load_monitor_interval_secs=1,
+            )
+        ]
+
     def test_json_is_fine_too(self):
         assert read(b'{"workers": [{"url": "grpc://a:1", "cost": 0.5}]}') == [WorkerSpec("grpc://a:1", cost=0.5)]
 
@@ -42,6 +59,7 @@ class TestFile:
             (b"workers: [grpc://a:1, ftp://b:1]", r"workers\[1\]: .*scheme"),
             (b"workers: [{url: 'grpc://a:1', runtime: abacus}]", r"workers\[0\]: .*abacus"),
             (b"workers: [{url: 'grpc://a:1', colour: red}]", r"workers\[0\]: .*colour"),
+            (b"workers: [{url: 'grpc://a:1', resilience: {max_retries: 0}}]", r"workers\[0\]: .*resilience"),
             (b"workers: [grpc://a:1, grpc://a:1]", "twice"),
             (b"\xff\xfe\xff", "neither YAML nor JSON"),
         ],

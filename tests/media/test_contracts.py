@@ -5,19 +5,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from smg_grpc_proto import sglang_scheduler_pb2, tokenspeed_scheduler_pb2, trtllm_service_pb2, vllm_engine_pb2
 
 from smg.config.settings import MediaSettings
-from smg.core.backends import EngineRequest
+from smg.core.backends import EngineRequest, Leg
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest, Limits, MediaPart, Message, Sampling, TextPart
 from smg.engine_server.mock import tokenizer as mock
 from smg.engines.table import adapter
+from smg.engines.vllm.names import UNPADDED, names
+from smg.engines.zmq.frames import Told
+from smg.engines.zmq.wire import VllmWire
 from smg.text.prepare import prepare_now
 from smg.text.registry import TextModel
 from smg.vision.families.base import encode
 from smg.vision.normalise import to_bfloat16
 from smg.vision.service import Vision
+from tests.engines.zmq.test_media import FEATURES, read
 from tests.media.models import GOLDEN, QWEN, Model, picture, png
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
@@ -110,12 +115,17 @@ async def make(tmp_path):
         await world.vision.close()
 
 
-def images():
-    return [MediaPart("image", data=png(*size)) for size in SIZES]
+def images(sizes=SIZES):
+    return [MediaPart("image", data=png(*size)) for size in sizes]
 
 
-def content():
-    first, second = images()
+def one_size(name):
+    """Sizes that vLLM's contract can tell apart: of families without padding, all images have one."""
+    return (SIZES[1], SIZES[1]) if name in UNPADDED else SIZES
+
+
+def content(sizes=SIZES):
+    first, second = images(sizes)
     return TextPart("a"), first, TextPart("b"), second, TextPart("c")
 
 
@@ -134,9 +144,10 @@ def parts(world, expected, pixels):
 @pytest.mark.parametrize("name", MODELS)
 async def test_a_batch_reaches_vllm_and_sglang_as_the_processor_makes_it(name, make):
     model, golden = MODELS[name]
-    world = make(model)
-    anchored, request = await world.ask("float32", *content())
-    expected = encode(world.family, [picture(*size) for size in SIZES])
+    world, sizes = make(model), one_size(name)
+    anchored, request = await world.ask("float32", *content(sizes))
+    expected = encode(world.family, [picture(*size) for size in sizes])
+    called = names(request.media)
     vllm = vllm_engine_pb2.GenerateRequest.FromString(adapter("vllm").generate(request))
     sglang = sglang_scheduler_pb2.GenerateRequest.FromString(adapter("sglang").generate(request))
     for sent, data in ((vllm, vllm.mm_inputs.pixel_values.inline), (sglang, sglang.mm_inputs.pixel_values.data)):
@@ -145,28 +156,41 @@ async def test_a_batch_reaches_vllm_and_sglang_as_the_processor_makes_it(name, m
         assert sent.mm_inputs.pixel_values.dtype == "float32"
         pixels = array(sent.mm_inputs.pixel_values, data, np.float32)
         np.testing.assert_array_equal(pixels, expected.tensor)
-        assert set(sent.mm_inputs.model_specific_tensors) == set(expected.side)
+    assert set(sglang.mm_inputs.model_specific_tensors) == set(expected.side)
     if golden is not None:
-        for part, (height, width) in zip(parts(world, expected, pixels), SIZES, strict=True):
+        for part, (height, width) in zip(parts(world, expected, pixels), sizes, strict=True):
             assert hashlib.sha256(part.tobytes()).hexdigest() == GOLDEN[golden][f"{height}x{width}"]["sha256"]
     for tensor_name, side in expected.side.items():
-        sent_side = vllm.mm_inputs.model_specific_tensors[tensor_name]
+        sent_side = vllm.mm_inputs.model_specific_tensors[called.get(tensor_name, tensor_name)]
         assert sent_side.dtype == side.dtype.name
         np.testing.assert_array_equal(array(sent_side, sent_side.inline, side.dtype), side)
+    told = replace(request, leg=Leg("decode", kv_params=b"{}", described=True))
+    described = vllm_engine_pb2.GenerateRequest.FromString(adapter("vllm").generate(told)).mm_inputs
+    assert not described.HasField("pixel_values")
+    assert sorted(described.batched_keys) == sorted(expected.side)
+    for same in ("mm_hashes", "mm_placeholders", "model_specific_tensors", "im_token_id"):
+        assert getattr(described, same) == getattr(vllm.mm_inputs, same)
     keys = [*vllm.mm_inputs.batched_keys, *vllm.mm_inputs.flat_keys]
-    assert sorted(keys) == sorted([*expected.side, "pixel_values"])
+    assert sorted(keys) == sorted(called.get(one, one) for one in (*expected.side, "pixel_values"))
+    assert vllm.mm_inputs.encoder_input_key == called.get("pixel_values", "")
+    told = set(vllm.mm_inputs.model_specific_tensors)
+    # InternVL is told its token for all images at once: neither by image nor by row.
+    assert told == {called.get(one, one) for one in expected.side} | (
+        {"image_token_id"} if name == "internvl" else set()
+    )
+    assert set(vllm.mm_inputs.flat_keys.values()) <= told
     assert len(request.ids) > len(anchored)
 
 
 @pytest.mark.parametrize("name", MODELS)
 async def test_ranges_cover_exactly_the_features(name, make):
     model, _ = MODELS[name]
-    world = make(model)
-    anchored, request = await world.ask("float32", *content())
+    world, sizes = make(model), one_size(name)
+    anchored, request = await world.ask("float32", *content(sizes))
     ids, media = request.ids, request.media
     vllm = vllm_engine_pb2.GenerateRequest.FromString(adapter("vllm").generate(request)).mm_inputs
     sglang = sglang_scheduler_pb2.GenerateRequest.FromString(adapter("sglang").generate(request)).mm_inputs
-    plans = encode(world.family, [picture(*size) for size in SIZES]).plans
+    plans = encode(world.family, [picture(*size) for size in sizes]).plans
     written = [ids[one.offset + at] for one in sglang.mm_placeholders for at in range(one.length)]
     assert written == [media.token_id] * sum(plan.tokens for plan in plans)
     rest, at = [], 0
@@ -196,6 +220,21 @@ async def test_tokenspeed_gets_each_image_s_own_part_in_bfloat16(name, make):
             np.testing.assert_array_equal(array(own, own.inline, side.dtype), side[index : index + 1])
         assert sum(one.length for one in item.placeholders) == whole.plans[index].tokens
     assert len(sent.mm_inputs.items) == 2
+
+
+@pytest.mark.parametrize("name", sorted(UNPADDED))
+async def test_MM_03_what_fills_up_a_batch_never_reaches_vllm(name, make):
+    world = make(MODELS[name][0])
+    _, request = await world.ask("float32", *content())
+    with pytest.raises(GatewayError, match="if they have one size") as caught:
+        adapter("vllm").generate(request)
+    assert (caught.value.status, caught.value.code) == (400, "invalid_multimodal_request")
+    # An engine core gets each image by itself, as large as it is.
+    frames = VllmWire().add(request, 0, 1, Told(1 << 20, "float32"))
+    primary = names(request.media).get("pixel_values", "pixel_values")
+    for feature, size in zip(read(frames)[FEATURES], SIZES, strict=True):
+        alone = encode(world.family, [picture(*size)]).tensor
+        np.testing.assert_array_equal(feature["data"][primary]["data"], alone[0])
 
 
 async def test_bfloat16_is_the_float32_value_rounded(make):

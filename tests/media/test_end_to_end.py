@@ -111,7 +111,7 @@ def integers(tensor, field="inline"):
 
 
 @pytest.mark.parametrize("engine", ["vllm"], indirect=True)
-async def test_vllm_gets_one_batch_with_structural_ranges(gateway, engine):
+async def test_MM_03_vllm_gets_one_batch_with_structural_ranges(gateway, engine):
     answer = await ask(gateway, *mixed())
     assert answer.choices[0].message.content == "seen"
     assert answer.usage.prompt_tokens == len(prompt())
@@ -135,7 +135,7 @@ async def test_vllm_gets_one_batch_with_structural_ranges(gateway, engine):
 
 
 @pytest.mark.parametrize("engine", ["sglang"], indirect=True)
-async def test_sglang_gets_one_batch_with_runs_of_patches(gateway, engine):
+async def test_MM_03_sglang_gets_one_batch_with_runs_of_patches(gateway, engine):
     await ask(gateway, *mixed())
     request = engine.requests[0].request
     assert list(request.tokenized.input_ids) == prompt()
@@ -149,7 +149,7 @@ async def test_sglang_gets_one_batch_with_runs_of_patches(gateway, engine):
 
 
 @pytest.mark.parametrize("engine", ["tokenspeed"], indirect=True)
-async def test_tokenspeed_gets_an_item_for_each_image_in_half_the_bytes(gateway, engine):
+async def test_MM_03_tokenspeed_gets_an_item_for_each_image_in_half_the_bytes(gateway, engine):
     await ask(gateway, *mixed())
     request = engine.requests[0].request
     assert list(request.tokenized.input_ids) == prompt()
@@ -209,7 +209,7 @@ async def test_generate_takes_images_for_the_placeholders_of_its_prompt(gateway,
 
 
 @pytest.mark.parametrize("engine", ["vllm"], indirect=True)
-async def test_broken_and_forbidden_images_are_told_by_their_part_and_no_engine_is_asked(gateway, engine):
+async def test_MM_01_MM_02_broken_and_forbidden_images_are_told_by_their_part_and_no_engine_is_asked(gateway, engine):
     jpeg = io.BytesIO()
     Image.fromarray(np.asarray(picture(224, 224))).save(jpeg, "JPEG")
     cases = {
@@ -260,7 +260,7 @@ async def image_server():
 
 
 @pytest.mark.parametrize("engine", ["vllm"], indirect=True)
-async def test_an_opened_network_is_fetched_from_and_every_hop_is_judged(engine, tmp_path):
+async def test_MM_02_an_opened_network_is_fetched_from_and_every_hop_is_judged(engine, tmp_path):
     async with (
         image_server() as (url, asked),
         started(engine, tmp_path, "--allowed-media-networks", "127.0.0.1") as gateway,

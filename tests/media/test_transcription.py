@@ -1,10 +1,14 @@
 """Transcription by an engine that takes ids: the upload becomes a prompt of Qwen3-ASR, its answer the client's form."""
 
 import httpx
+import msgspec
+import openai
 import pytest
 
 from smg.engine_server.mock import tokenizer as mock
 from smg.engine_server.mock.engine import MockEngine
+from smg.engine_server.mock.script import Fault
+from tests.gateway import until_async
 from tests.media.models import Model
 from tests.media.test_audio_video import ASR, SPEECH, recording
 from tests.media.test_end_to_end import started
@@ -51,7 +55,8 @@ async def test_speech_becomes_words(tmp_path):
 
         for fields, code, param in (
             ({"response_format": "srt"}, "unsupported_transcription_response_format", "response_format"),
-            ({"stream": "true"}, "streaming_transcription_not_supported", "stream"),
+            ({"response_format": "verbose_json"}, "unsupported_transcription_response_format", "response_format"),
+            ({"include[]": "logprobs"}, "unsupported_parameter", "include[]"),
             ({"timestamp_granularities[]": "word"}, "transcription_timestamps_not_supported", None),
             ({"language": "xx"}, "unsupported_transcription_language", "language"),
             ({"prompt": "é" * 2049}, "asr_prompt_too_long", "prompt"),
@@ -67,6 +72,72 @@ async def test_speech_becomes_words(tmp_path):
         elsewhere = await upload(gateway, "/v1/audio/translations")
         assert (elsewhere.status_code, elsewhere.json()["error"]["code"]) == (400, "unsupported_parameter")
         assert len(engine.requests) == 2
+
+
+def spoken(text, **rest):
+    """An engine that writes ``text``, a byte of it in each message."""
+    script = ASR.script("")
+    return msgspec.structs.replace(script, tokens=mock.encode_text(text, "byte"), **rest)
+
+
+async def heard(stream, into=None):
+    """The events of a stream, also put into ``into`` as they come."""
+    events = [] if into is None else into
+    async for event in stream:
+        events.append(event)
+    return events
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+async def test_the_official_client_streams_what_it_would_get_at_once(tmp_path, transport):
+    script = spoken("language English<asr_text>Hello, \u00fc there. ")
+    async with (
+        MockEngine(script, contract="tokenspeed") as engine,
+        started(engine, tmp_path, "--engine-transport", transport) as gateway,
+        gateway.async_client() as client,
+    ):
+        ask = {"model": "mock-model", "file": FILE["file"]}
+        whole = await client.audio.transcriptions.create(**ask)
+        *deltas, done = await heard(await client.audio.transcriptions.create(**ask, stream=True))
+        assert len(deltas) > 5
+        assert {event.type for event in deltas} == {"transcript.text.delta"}
+        assert done.type == "transcript.text.done"
+        assert "".join(event.delta for event in deltas) == done.text == whole.text == "Hello, \u00fc there."
+        assert done.usage.model_dump() == whole.usage.model_dump()
+        assert done.usage.output_tokens == len(engine.requests[1].sent[0])
+
+        engine.script = spoken("Hello there.")
+        known = await client.audio.transcriptions.create(**ask, stream=True, language="en", response_format="text")
+        assert (await heard(known))[-1].text == "Hello there."
+
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.audio.transcriptions.create(
+                model="mock-model", file=("a.wav", b"nothing to hear", "audio/wav"), stream=True
+            )
+        assert (caught.value.code, caught.value.param) == ("media_undecodable", "file")
+        assert len(engine.requests) == 3
+
+
+@pytest.mark.e2e
+async def test_a_stream_that_breaks_off_or_is_left(tmp_path):
+    text = "language English<asr_text>" + "word " * 20
+    async with (
+        MockEngine(spoken(text, faults=(Fault(after_chunks=40),)), contract="tokenspeed") as engine,
+        started(engine, tmp_path) as gateway,
+        gateway.async_client() as client,
+    ):
+        ask = {"model": "mock-model", "file": FILE["file"], "stream": True}
+        events = []
+        with pytest.raises(openai.APIError) as caught:
+            await heard(await client.audio.transcriptions.create(**ask), events)
+        assert caught.value.code == "worker_stream_failed"
+        assert "".join(event.delta for event in events) == "word word word"
+
+        engine.script = spoken(text, chunk_delay=0.05)
+        async with await client.audio.transcriptions.create(**ask) as stream:
+            assert (await anext(aiter(stream))).delta
+        await until_async(lambda: engine.requests[-1].state in ("aborted", "cancelled"))
 
 
 @pytest.mark.e2e

@@ -181,6 +181,33 @@ class TestOnTheWayOfARequest:
             assert prefill.kv_bootstrap_info == decode.kv_bootstrap_info
             await eventually(place.idle)
 
+    @pytest.mark.parametrize(("told", "again"), [({"block_size": "16"}, False), ({}, True)])
+    async def test_pixels_go_to_vllm_s_prefill_engine_and_their_hashes_to_both(self, told, again):
+        async with pairs("vllm") as place:
+            place.fleet.workers["d1"].labels |= told
+            assert await Asked(place).text() == TEXT
+            (prefill,), (decode,) = ([entry.request for entry in place.engines[name].requests] for name in ("p1", "d1"))
+            assert prefill.mm_inputs.pixel_values.inline
+            assert decode.mm_inputs.HasField("pixel_values") is again
+            assert ("pixel_values" in decode.mm_inputs.batched_keys) is again
+            for leg in (prefill, decode):
+                assert list(leg.mm_inputs.mm_hashes) == [f"{n:064x}" for n in range(3)]
+                assert [(each.offset, each.length) for each in leg.mm_inputs.mm_placeholders] == [
+                    (0, 1),
+                    (1, 1),
+                    (2, 1),
+                ]
+            await eventually(place.idle)
+
+    async def test_vllm_s_decode_engine_gets_pixels_to_compute_the_prompt_itself(self):
+        async with pairs("vllm") as place:
+            place.fleet.workers["d1"].labels["block_size"] = "16"
+            asked = Asked(place)
+            parts = [MediaPart("image", "data:,x")]
+            await place.answer(asked.ctx, n=2, messages=[Message("user", parts)])
+            assert place.engines["p1"].requests == []
+            assert place.engines["d1"].requests[0].request.mm_inputs.pixel_values.inline
+
     async def test_notes_and_metrics_name_them(self):
         async with pairs("tokenspeed", "p1", "d1", "e1") as place:
             asked = Asked(place)

@@ -65,5 +65,57 @@ def test_ids_between_markers(name, text, start, expected):
 
 
 @pytest.mark.parametrize("name", ["granite", "kimi_k3", "apriel", "passthrough", "muse_glimmer", "kimi"])
-def test_markers_of_several_tokens_cannot_be_counted(name):
+def test_markers_of_several_tokens_are_not_told_by_ids(name):
     assert counter(row(REASONING, name), Start(), IDS.get) is None
+
+
+def in_text(name, tokens, start=None):
+    """The ids of reasoning among ``tokens``, which are their texts."""
+    found = set()
+    generator = random.Random(1)
+    for size in (1, 3, len(tokens), None):
+        made = counter(row(REASONING, name), start or Start(), lambda text: None, lambda token: tokens[token])
+        assert made is not None
+        at = 0
+        while at < len(tokens):
+            step = size or generator.randint(1, 4)
+            made.take(range(len(tokens))[at : at + step])
+            at += step
+        found.add(made.count)
+    [same] = found
+    return same
+
+
+def bytes_of(text):
+    """One token for each character between bars."""
+    return [piece.encode() for piece in text.split("|")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "start", "expected"),
+    [
+        ("granite", "Here| is| my| thought| process|:| I| add|.|Here| is| my| response|:| 4", None, 3),
+        ("kimi", "◁|think|▷|a|b|◁/|think▷|c", None, 2),
+        ("kimi", "think|ing", None, 0),
+        ("apriel", "a|b|c|[BEGIN| FINAL| RESPONSE|]|d", None, 3),
+        ("apriel", "a|b", None, 2),
+        ("apriel", "b|[BEGIN FINAL RESPONSE]|c", Start(history="a"), 1),
+        ("qwen3", "<|think|>|a|b|</|think|>|think", None, 2),
+        # What has begun like a marker and is none belongs to the reasoning.
+        ("qwen3", "<think>|a|</|b|</think>|c", None, 3),
+        ("minimax_m3", "<mm:|think>|I| think|</mm:|think>|so", None, 2),
+    ],
+)
+def test_tokens_whose_text_is_reasoning(name, text, start, expected):
+    assert in_text(name, bytes_of(text), start) == expected
+
+
+def test_characters_of_several_tokens():
+    smile = "😀".encode()
+    tokens = [b"<think", b">", smile[:2], smile[2:], b"\xff", b"</think", b">", smile[:2], smile[2:]]
+    assert in_text("qwen3", tokens) == 3
+
+
+def test_a_family_that_takes_nothing_apart_counts_nothing():
+    for name in ("minimax_append", "passthrough"):
+        assert counter(row(REASONING, name), Start(), IDS.get, lambda token: b"a") is None

@@ -16,7 +16,9 @@ from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engine_server.mock import tokenizer as mock
 from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
 from smg.pipeline import services as pipeline
+from smg.pipeline.spelled import warn
 from tests.api.serving import serving, until
+from tests.parsing import declared_templates
 from tests.parsing.runs import STANDARD
 from tests.parsing.writers import WRITERS
 
@@ -26,9 +28,11 @@ TOOLS = [{"type": "function", "function": {"name": tool.name, "parameters": tool
 
 
 @asynccontextmanager
-async def gateway(tmp_path, script, transport="grpcio", **parsers):
-    """A client of a gateway with one mock engine that says ``script``."""
+async def gateway(tmp_path, script, transport="grpcio", config=None, **parsers):
+    """A client of a gateway with one mock engine that says ``script``; ``config`` is for its tokenizer_config.json."""
     zipfile.ZipFile(io.BytesIO(mock.archive(4096))).extractall(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | (config or {})))
     async with MockEngine() as engine:
         engine.script = script
         region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
@@ -299,3 +303,145 @@ async def test_OA_09_the_engine_is_told_to_stop_where_a_second_call_begins(tmp_p
                 model="mock", messages=HI, tools=TOOLS, parallel_tool_calls=False, **fields
             )
             assert whole.usage.completion_tokens < len(mock.encode_text(WRITERS["qwen"](calls)))
+
+
+def spelled(text: str) -> list[int]:
+    """Ids of ``text``: a marker between ``@`` is its token, one written out is spelled in bytes."""
+    ids: list[int] = []
+    for number, piece in enumerate(text.split("@")):
+        ids += [mock.SPECIAL_IDS[piece]] if number % 2 else piece.encode()
+    return ids
+
+
+QUOTING = (
+    "@<think>@It ends at </think>.@</think>@Write <tool_call> first: "
+    '@<tool_call>@{"name": "run", "arguments": {"cmd": "echo </tool_call>"}}@</tool_call>@'
+)
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+@pytest.mark.parametrize("per_chunk", [1, 7, 1000])
+async def test_markers_that_the_model_spells_in_pieces_are_its_text(tmp_path, per_chunk, transport):
+    script = Script(tokens=spelled(QUOTING), per_chunk=per_chunk)
+    parsers = {"tool_call_parser": "qwen", "reasoning_parser": "qwen3"}
+    async with gateway(tmp_path, script, transport, **parsers) as client:
+        reasoning, content, calls, reason = await ask(client)
+    assert (reasoning, content) == ("It ends at </think>.", "Write <tool_call> first: ")
+    assert ([(name, json.loads(text)) for name, text in calls], reason) == (
+        [("run", {"cmd": "echo </tool_call>"})],
+        "tool_calls",
+    )
+
+
+async def test_unless_the_setting_says_that_they_are_markers(tmp_path):
+    script = Script(tokens=spelled("<think>a</think>" + WRITERS["qwen"](CALLS)))
+    parsers = {"tool_call_parser": "qwen", "reasoning_parser": "qwen3"}
+    async with gateway(tmp_path, script, marker_match="text", **parsers) as client:
+        reasoning, _, calls, _ = await ask(client)
+    assert (reasoning, len(calls)) == ("a", 2)
+
+
+async def test_a_grammar_may_spell_the_markers_of_forced_calls(tmp_path):
+    script = Script(tokens=spelled(WRITERS["qwen"](CALLS)))
+    async with gateway(tmp_path, script, tool_call_parser="qwen") as client:
+        _, content, calls, _ = await ask(client, tool_choice="required")
+    assert (content, len(calls)) == ("", 2)
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+async def test_an_operator_learns_of_markers_that_are_spelled(tmp_path, caplog, transport):
+    """Calls of a fine-tune that spells its markers are text, which must not stay unnoticed."""
+    warn.cache_clear()
+    script = Script(tokens=spelled("@<think>@a@</think>@" + WRITERS["qwen"](CALLS)))
+    parsers = {"tool_call_parser": "qwen", "reasoning_parser": "qwen3"}
+    async with gateway(tmp_path, script, transport, **parsers) as client:
+        reasoning, content, calls, _ = await ask(client)
+    assert (reasoning, content, calls) == ("a", WRITERS["qwen"](CALLS), [])
+    # One line for each marker, however many answers there are; its token has not come, as those of reasoning have.
+    told = [record.args[:2] for record in caplog.records if record.name == "smg.pipeline.spelled"]
+    assert sorted(told) == [("mock", "</tool_call>"), ("mock", "<tool_call>")]
+
+
+async def test_quotations_beside_the_token_are_not_reported(tmp_path, caplog):
+    warn.cache_clear()
+    async with gateway(
+        tmp_path, Script(tokens=spelled(QUOTING)), tool_call_parser="qwen", reasoning_parser="qwen3"
+    ) as client:
+        await ask(client)
+    assert [record for record in caplog.records if record.name == "smg.pipeline.spelled"] == []
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+@pytest.mark.parametrize("per_chunk", [1, 7, 1000])
+async def test_a_response_template_of_the_checkpoint_is_used(tmp_path, per_chunk, transport):
+    """The formats of a model that no table knows."""
+    text = "<think>\nI call.\n</think>\n\nWell.\n" + WRITERS["qwen"](CALLS)
+    config = {"response_template": declared_templates.JSON}
+    async with gateway(tmp_path, Script.text(text, per_chunk=per_chunk), transport, config) as client:
+        reasoning, content, calls, reason = await ask(client)
+    assert (reasoning, content, reason) == ("I call.", "Well.", "tool_calls")
+    assert [(name, json.loads(arguments)) for name, arguments in calls] == CALLS
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_reasoning_is_counted_where_its_markers_are_several_tokens(tmp_path, transport, stream):
+    thought, answer = "I add 2 and 2.", " It is 4."
+    script = Script(tokens=[*f"Here is my thought process:{thought}Here is my response:{answer}".encode()], per_chunk=3)
+    async with gateway(tmp_path, script, transport, reasoning_parser="granite") as client:
+        fields = {"model": "mock", "messages": HI}
+        if stream:
+            chunks = await client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **fields)
+            usage = [chunk async for chunk in chunks][-1].usage
+        else:
+            usage = (await client.chat.completions.create(**fields)).usage
+    assert usage.completion_tokens_details.reasoning_tokens == len(thought)
+
+
+# As templates with a toggle close the block in the prompt when thinking is off.
+TOGGLED = mock.CHAT_TEMPLATE + (
+    "{%- if add_generation_prompt and enable_thinking is defined and not enable_thinking %}"
+    "{{ '<think>\\n\\n</think>\\n\\n' }}{% endif -%}"
+)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}, {"reasoning_effort": "none"}],
+    ids=["by the template's word", "by effort"],
+)
+async def test_RP_03_thinking_switched_off_in_the_request(tmp_path, fields):
+    script = Script.text(WRITERS["qwen"](CALLS), per_chunk=2)
+    parsers = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3_thinking"}
+    async with gateway(tmp_path, script, config={"chat_template": TOGGLED}, **parsers) as client:
+        reasoning, content, calls, reason = await ask(client, **fields)
+    assert (reasoning, content, len(calls), reason) == ("", "", 2, "tool_calls")
+
+
+async def test_a_template_that_always_opens_reasoning(tmp_path):
+    """Without a toggle the end of the prompt tells it: the model's name says nothing of the kind."""
+    opened = mock.CHAT_TEMPLATE + "{%- if add_generation_prompt %}{{ '<think>\\n' }}{% endif -%}"
+    script = Script.text("hm</think>Hi", per_chunk=2)
+    async with gateway(tmp_path, script, config={"chat_template": opened}, reasoning_parser="qwen3") as client:
+        assert await ask(client) == ("hm", "Hi", [], "stop")
+
+
+@pytest.mark.parametrize("transport", ["grpcio", "native"])
+async def test_each_choice_has_parsers_of_its_own(tmp_path, transport):
+    """Their texts come by turns, a few bytes at a time, and never mix."""
+    texts = [f"<think>{name}</think>" + WRITERS["qwen"]([("run", {"cmd": name * 9})]) for name in ("a", "b", "c")]
+    script = Script(choices=[mock.encode_text(text, "byte") for text in texts], per_chunk=1)
+    async with gateway(tmp_path, script, transport, tool_call_parser="qwen", reasoning_parser="qwen3") as client:
+        fields = {"model": "mock", "messages": HI, "tools": TOOLS, "n": 3}
+        whole = (await client.chat.completions.create(**fields)).choices
+        streamed = {index: ["", ""] for index in range(3)}
+        async for chunk in await client.chat.completions.create(stream=True, **fields):
+            for choice in chunk.choices:
+                streamed[choice.index][0] += getattr(choice.delta, "reasoning_content", None) or ""
+                for delta in choice.delta.tool_calls or []:
+                    streamed[choice.index][1] += delta.function.arguments or ""
+    for index, name in enumerate("abc"):
+        message = whole[index].message
+        [call] = message.tool_calls
+        assert (message.reasoning_content, json.loads(call.function.arguments)) == (name, {"cmd": name * 9})
+        assert streamed[index] == [name, call.function.arguments]

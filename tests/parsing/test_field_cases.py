@@ -414,3 +414,16 @@ def test_RP_04_a_call_ends_reasoning_that_was_not_closed(reasoning, tools, block
         message = call(tools, chunks, start=Start(prompt_tail=opener, tools=STANDARD), reasoning=reasoning)
         assert (message.reasoning, message.content) == ("I need data. ", "")
         assert message.read() == [("get_weather", {"city": "Oslo"})]
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [('{"a": [1, "x"]}', {"a": [1, "x"]}), ("[1]", [1]), ("3", 3), ("{a: 1}", "{a: 1}"), ('"q"', '"q"')],
+)
+def test_a_value_that_nobody_declared_is_read_by_one_rule_streamed_or_not(value, read):
+    text = (
+        '<minimax:tool_call>\n<invoke name="f">\n<parameter name="k">'
+        f"{value}</parameter>\n</invoke>\n</minimax:tool_call>"
+    )
+    for chunks in splits([text]):
+        assert call("minimax_m2", chunks).read() == [("f", {"k": read})]

@@ -88,9 +88,28 @@ class TestChain:
         wait = told(chain, "ls")
         assert (wait.kind, wait.quoted, "</parameter>" in wait.markers) == ("arguments", True, True)
 
-    def test_values_that_get_their_type_at_the_end_do_not(self):
+    def test_values_that_get_their_type_at_the_end_are_held_by_the_row(self):
         head = "<tool_call>\n<function=get_weather>\n<parameter=days>\n"
-        assert told(tools("qwen_xml"), head, "1") is None
+        chain = tools("qwen_xml", "qwen3")
+        wait = told(chain, head, "1")
+        assert (wait.kind, "</parameter>" in wait.markers, "<think>" in wait.markers) == ("held", True, True)
+        assert told(chain, "2</para") is None, "a marker that has begun is the parser's"
+
+    @pytest.mark.parametrize(
+        ("family", "head"),
+        [("pythonic", "[run(cmd='a"), ("olmo3", "<function_calls>run("), ("sarashina", "[{'name': ")],
+    )
+    def test_calls_in_pythons_notation_are_held_up_to_their_bracket(self, family, head):
+        wait = told(tools(family), head)
+        assert (wait.kind, wait.python is not None) == ("held", True)
+
+    def test_what_is_held_is_not_lost_when_the_parser_fails(self):
+        """The row gives it all to the chain before the parser fails on it."""
+        start = Start(tools=STANDARD)
+        chain = whole_chain("pythonic", start)
+        past = Past(chain)
+        chain._tools.finish = lambda cut: 1 / 0
+        assert message(past.run([*"[run(cmd='a"])).content == "[run(cmd='a"
 
     def test_entities_are_for_the_parser(self):
         chain = tools("minimax_m2")
@@ -133,6 +152,27 @@ def test_of_values_that_wait_for_what_follows_nothing_passes(family):
     past = Past(tools(family))
     past.run(list(WRITERS[family]([("run", {"cmd": "ls"})])))
     assert past.passed["arguments"] == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("pythonic", f"[search(query='a (b) ]', tags={['x'] * 100!r})]"),
+        ("sarashina", f"[{{'name': 'search', 'arguments': {{'tags': {['x'] * 100!r}}}}}]"),
+        ("qwen_xml", f"<tool_call>\n<function=search>\n<parameter=tags>\n{['x'] * 100!r}\n</parameter>\n</function>"),
+        ("minimax_m3", WRITERS["minimax_m3"]([("search", {"tags": ["x"] * 100})])),
+    ],
+)
+def test_values_that_wait_for_their_end_cost_no_look_at_each_token(family, text):
+    past = Past(tools(family))
+    looks = []
+    outer = past.on_output
+    past.on_output = lambda row, output: (looks.append(output.text), outer(row, output))
+    [(_, arguments)] = message(past.run(list(text))).read()
+    assert arguments["tags"] == ["x"] * 100
+    if family != "minimax_m3":  # each item is an element of its own
+        assert len(looks) < 120 < len(text) / 3
+    assert "".join(looks) == text
 
 
 def test_harmony_passes_every_kind():

@@ -16,6 +16,7 @@ from smg.pipeline.fanout import Fanout, generate
 from smg.pipeline.generation import Generation
 from tests.api.serving import until
 from tests.pipeline.fakes import FOREVER, World, end, limited, text, world
+from tests.tenants import limit, used
 
 GONE = GatewayError("worker_failed", "the engine has gone", worker_fault=True)
 BAD = GatewayError("invalid_request", "the engine does not like it")
@@ -122,6 +123,12 @@ class TestBeforeTheFirstByte:
         pulls = await run(place, ["one", "two", "three"])
         assert pulls[-1][-1].completion_tokens == 3
         assert place.idle()
+
+    async def test_all_prompts_are_one_request_of_their_tenant(self):
+        place = world({"w1": [script("a")]})
+        limit(place.services)
+        usage = (await run(place, ["one", "two", "three"]))[-1][-1]
+        assert used(place.services, "anonymous") == (1, usage.prompt_tokens + usage.completion_tokens)
 
     async def test_refused_admission_starts_nothing(self):
         place = world({"w1": [script("a")]}, limited(1))

@@ -3,12 +3,13 @@
 import asyncio
 from concurrent.futures import Future
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smg._native.region import FAILURES
-from smg.config.settings import RoutingSettings, Settings
+from smg.config.settings import ModelSettings, RoutingSettings, Settings
 from smg.core import clock
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.context import RequestContext
@@ -46,7 +47,7 @@ from smg.pipeline.generation import Generation
 from smg.pipeline.stops import Stops
 from smg.text.tables import make_table
 from tests.api.serving import until
-from tests.pipeline.fakes import EOS, FOREVER, World, end, limited, text, text_model, world
+from tests.pipeline.fakes import EOS, FOREVER, SETTINGS, World, end, limited, text, text_model, world
 
 GONE = GatewayError("worker_failed", "the engine has gone", worker_fault=True)
 BROKEN = GatewayError("worker_stream_failed", "the stream broke", worker_fault=True)
@@ -130,7 +131,7 @@ class TestWholeAnswers:
         assert (await answer(world({"w1": [steps]}), logprobs=Logprobs(1))).choices[0].logprobs == rows
 
     async def test_reasoning_is_taken_apart_for_a_model_that_reasons(self):
-        steps = [[text("<think>hm</thi")], [text("nk>yes"), end()]]
+        steps = [[text("<think>hm")], [text("</think>yes"), end()]]
         events = flat(await run(world({"w1": [steps]}, model="qwen3"), model="qwen3"))
         assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == "hm"
         assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "yes"
@@ -576,20 +577,30 @@ class TestParsedDirect:
         assert place.idle()
         return steps, generation.usage
 
-    async def told(self, *script, **fields):
-        return await self.steps(world({"w1": [list(script)]}, model="qwen3", context_length=1000), **fields)
+    async def told(self, *script, own=SETTINGS, **fields):
+        return await self.steps(world({"w1": [list(script)]}, own, "qwen3", context_length=1000), **fields)
+
+    async def spelled(self, *script, **fields):
+        """The same where markers count that the model spells in several tokens."""
+        own = msgspec.structs.replace(SETTINGS, model=ModelSettings(marker_match="text"))
+        return await self.told(*script, own=own, **fields)
 
     async def test_an_answer_goes_direct_once_it_has_begun(self):
-        steps, usage = await self.told([text("he")], [text("ll")], [text("o <")], [text("b>"), end()])
+        steps, usage = await self.spelled([text("he")], [text("ll")], [text("o <")], [text("b>"), end()])
         assert steps == [TextDelta(0, "he"), "<0:l><0:l>", "<0:o><0: >", "<0:<b><0:>>", Finish(0, "stop")]
         assert usage.completion_tokens == len("hello <b>")
 
     async def test_reasoning_goes_direct_between_its_markers(self):
-        steps, _ = await self.told(
+        steps, _ = await self.spelled(
             [text("<think>h")], [text("m")], [text("m</")], [text("think>a")], [text("b")], [end()]
         )
         reasoning = [ReasoningDelta(0, "h"), "<0:~m>", "<0:~m>"]
         assert steps == [*reasoning, TextDelta(0, "a"), "<0:b>", Finish(0, "stop")]
+
+    async def test_nothing_is_held_for_markers_that_are_tokens(self):
+        steps, _ = await self.told([text("<think>h")], [text("m</")], [text("think>")], [text("</think>a")], [end()])
+        reasoning = [ReasoningDelta(0, "h"), "<0:~m><0:~<><0:~/>", "<0:~t><0:~h><0:~i><0:~n><0:~k><0:~>>"]
+        assert steps == [*reasoning, TextDelta(0, "a"), Finish(0, "stop")]
 
     async def test_arguments_go_direct_up_to_their_end(self):
         call = '<tool_call>{"name": "f", "arguments": {'
@@ -613,7 +624,7 @@ class TestParsedDirect:
         assert steps == [TextDelta(0, "a"), "<0:b><0: >", *thought, "<0:e>", Finish(0, "stop")]
 
     async def test_held_text_comes_as_an_event_at_the_end(self):
-        steps, _ = await self.told([text("a")], [text("b<thi")], [end()])
+        steps, _ = await self.spelled([text("a")], [text("b<thi")], [end()])
         assert steps == [TextDelta(0, "a"), "<0:b>", TextDelta(0, "<thi"), Finish(0, "stop")]
 
     async def test_a_stop_string_ends_it(self):
@@ -622,7 +633,7 @@ class TestParsedDirect:
         assert usage.completion_tokens == 4
 
     async def test_a_broken_stream_gives_out_held_text_and_fails(self):
-        steps, _ = await self.told([text("a")], [text("b<thi")], BROKEN)
+        steps, _ = await self.spelled([text("a")], [text("b<thi")], BROKEN)
         assert steps[:3] == [TextDelta(0, "a"), "<0:b>", TextDelta(0, "<thi")]
         assert [type(step) for step in steps[3:]] == [Failure]
 

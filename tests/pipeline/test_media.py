@@ -12,6 +12,7 @@ from smg.core.media import MediaInputs, MediaItem
 from smg.core.request import GenerationRequest, MediaPart, Message, TextPart
 from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
 from smg.pipeline.media import Media, check_settings, element_type, routing_ids
+from smg.text.prepare import Prepared
 
 # Nothing is asked of it.
 TEXT = SimpleNamespace(tokenizer=None)
@@ -127,3 +128,44 @@ def test_nothing_of_it_is_loaded_before_it_is_needed():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class Blind:
+    """A vision that sees nothing: one kind of everything, and no items."""
+
+    kind, limit, placeholder = "image", 9, "<image>"
+
+    async def model(self, *given):
+        return self
+
+    async def inputs(self, media, ids, wanted, precision):
+        self.seen = [part for _, part in wanted]
+        return [1], MediaInputs([], None, {}, "", (), 0, [], 1)
+
+
+async def test_a_prepared_request_lets_go_of_its_media(monkeypatch):
+    async def prepared(_text, _request):
+        return Prepared("", [1])
+
+    monkeypatch.setattr("smg.pipeline.media.prepare", prepared)
+    media, vision = Media(load([], {})), Blind()
+    media._vision = vision
+    request = asking(TextPart("a"), MediaPart("image", url="data:image/png;base64,AAAA"))
+    request.attachments = [[MediaPart("image", data=b"bytes")]]
+    await media.prepare(FleetSnapshot(workers=[worker()], models=[RECORD]), RECORD, TEXT, request)
+    assert [part.url or part.data for part in vision.seen] == ["data:image/png;base64,AAAA", b"bytes"]
+    assert [(part, path) for path, part in request.media()] == [
+        (MediaPart("image"), "messages[1].content[1]"),
+        (MediaPart("image"), "[0]"),
+    ]
+    assert request.messages[1].content[0] == TextPart("a")
+
+
+async def test_an_engine_s_own_limit_on_items_holds():
+    strict, vision = worker(mm_item_limits="image=2"), Blind()
+    media = Media(load([], {}))
+    media._vision = vision
+    fleet = FleetSnapshot(workers=[strict, worker("other")], models=[RECORD])
+    with pytest.raises(GatewayError, match="at most 2 images") as caught:
+        await media.prepare(fleet, RECORD, TEXT, asking(IMAGE, IMAGE, IMAGE))
+    assert (caught.value.code, caught.value.param) == ("invalid_multimodal_request", "messages[1].content[2]")

@@ -7,6 +7,7 @@ What is said to be as in the reference has to be so. Where both differ on purpos
 import asyncio
 import contextlib
 import os
+import random
 import socket
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from smg._native.region import Region
 from smg.config.settings import RoutingSettings
 from smg.engine_server.mock.http import HttpScript, MockHttpEngine
+from smg.engine_server.mock.transfer import Role
 from smg.routing.policies.prefix_hash import PrefixHash
 from smg.routing.policies.ring import HashRing
 from smg.routing.router import Query
@@ -82,7 +84,7 @@ class Both:
         async with httpx.AsyncClient(base_url=url, timeout=30) as client:
             for body, headers in requests:
                 before = [len(engine.requests) for engine in self._engines]
-                path = "/generate" if "input_ids" in body else "/v1/chat/completions"
+                path = "/v1/chat/completions" if "messages" in body else "/generate"
                 answer = await client.post(path, json=body, headers=headers)
                 grown = [at for at, e in enumerate(self._engines) if len(e.requests) > before[at]]
                 assert len(grown) == (1 if answer.status_code == 200 else 0), answer.text
@@ -93,22 +95,43 @@ class Both:
         return await self.chosen(self.theirs, requests), await self.chosen(self.ours, requests)
 
 
+def sglang(role: Role = "regular") -> MockHttpEngine:
+    return MockHttpEngine(HttpScript(texts=("yes",)), server="sglang", role=role)
+
+
 @contextlib.asynccontextmanager
 async def place(state: Any, policy: str) -> AsyncIterator[Both]:
     async with contextlib.AsyncExitStack() as stack:
-        made = [MockHttpEngine(HttpScript(texts=("yes",)), server="sglang") for _ in range(ENGINES)]
-        engines = [await stack.enter_async_context(engine) for engine in made]
-        common = ("--policy", policy, "--worker-urls", *(engine.url for engine in engines))
-        theirs = await stack.enter_async_context(reference(*common))
-        gateway = await stack.enter_async_context(running_async(settings(state, *common)))
-        await until_async(lambda: gateway.metric("smg_worker_health") == ENGINES, 60)
+        engines = [await stack.enter_async_context(sglang()) for _ in range(ENGINES)]
+        flags = ("--policy", policy, "--worker-urls", *(engine.url for engine in engines))
+        yield await gateways(stack, state, flags, engines, ENGINES)
 
-        def all_ready() -> bool:
-            listed = httpx.get(f"{theirs}/workers", timeout=5).json()["workers"]
-            return sum(bool(each["is_healthy"]) for each in listed) == ENGINES
 
-        await until_async(all_ready, 60)
-        yield Both(theirs, gateway.url, engines)
+@contextlib.asynccontextmanager
+async def pairs(state: Any, *flags: str) -> AsyncIterator[Both]:
+    """Pairs of one decode engine with the prefill engines that are chosen among."""
+    async with contextlib.AsyncExitStack() as stack:
+        decode = await stack.enter_async_context(sglang("decode"))
+        engines = [await stack.enter_async_context(sglang("prefill")) for _ in range(ENGINES)]
+        legs = [word for each in engines for word in ("--prefill", each.url, str(each.bootstrap_port))]
+        all_flags = ("--pd-disaggregation", "--decode", decode.url, *legs, *flags)
+        yield await gateways(stack, state, all_flags, engines, ENGINES + 1)
+
+
+async def gateways(
+    stack: contextlib.AsyncExitStack, state: Any, flags: Sequence[str], engines: Sequence[MockHttpEngine], count: int
+) -> Both:
+    """Both gateways with the same flags, when each sees ``count`` engines; ``engines`` are the ones chosen among."""
+    theirs = await stack.enter_async_context(reference(*flags))
+    gateway = await stack.enter_async_context(running_async(settings(state, *flags)))
+    await until_async(lambda: gateway.metric("smg_worker_health") == count, 60)
+
+    def all_ready() -> bool:
+        listed = httpx.get(f"{theirs}/workers", timeout=5).json()["workers"]
+        return sum(bool(each["is_healthy"]) for each in listed) == count
+
+    await until_async(all_ready, 60)
+    return Both(theirs, gateway.url, engines)
 
 
 def chat(text: str = "hello", **headers: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -188,3 +211,42 @@ async def test_prefix_hash_of_text_ends_at_characters_there_and_at_bytes_here(tm
         theirs, ours = await at.both([chat(text) for text in texts])
         assert len(set(theirs)) > 1
         assert len(set(ours)) == 1
+
+
+def text(size: int) -> tuple[dict[str, Any], dict[str, str]]:
+    return {"text": "x" * size, "sampling_params": {"max_new_tokens": 2}}, {}
+
+
+async def test_bucket_gives_each_prefill_engine_the_same_lengths_once_it_has_seen_them(tmp_path):
+    """Four lengths that make up as many characters each. Until then theirs has one engine do everything."""
+    lengths = [400] * 40 + [1000] * 16 + [4000] * 4 + [16_000]
+    random.Random(3).shuffle(lengths)
+    requests = [text(length) for length in lengths]
+
+    def engines_of(chosen: Sequence[int]) -> dict[int, set[int]]:
+        return {size: {at for at, length in zip(chosen, lengths, strict=True) if length == size} for size in lengths}
+
+    def divided(chosen: Sequence[int]) -> bool:
+        owners = engines_of(chosen).values()
+        return all(len(owner) == 1 for owner in owners) and len(set.union(*owners)) == ENGINES
+
+    # Loads do not matter here, and are counted differently: characters there, requests here.
+    flags = (
+        "--prefill-policy",
+        "bucket",
+        "--bucket-adjust-interval-secs",
+        "3",
+        "--balance-abs-threshold",
+        "1000000000",
+    )
+    async with pairs(tmp_path, *flags) as at:
+        theirs, ours = await at.both([text(length) for length in (100, 1500, 2500, 3500)])
+        assert len(set(theirs)) == 1
+        assert len(set(ours)) == ENGINES
+
+        async def both_divided() -> bool:
+            theirs, ours = await at.both(requests)
+            await asyncio.sleep(0.8)
+            return divided(theirs) and divided(ours)
+
+        assert any([await both_divided() for _ in range(8)])

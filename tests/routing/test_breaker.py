@@ -8,6 +8,7 @@ from smg.config.settings import RoutingSettings
 from smg.core.errors import GatewayError
 from smg.engines.transport.errors import from_status
 from smg.fleet.breaker import CircuitBreakers
+from smg.fleet.resilience import ResilienceSpec
 from smg.routing.fleet_router import FleetRouter, outcome_of
 from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
@@ -60,6 +61,31 @@ def test_by_every_policy(fleet, policy):
     for _ in range(3):
         serve(router, "worker_failed")
     assert {router.select(Query("m", range(40))).worker.id for _ in range(6)} == {"w2"}
+
+
+def test_a_worker_s_own_numbers(fleet):
+    """Of three workers that fail alike: one opens earlier, one never, and one as the settings say."""
+    fleet = FakeFleet({"m": ["w1", "w2", "w3"]})
+    fleet.workers["w1"].resilience = ResilienceSpec(cb_failure_threshold=1, cb_timeout_secs=60)
+    fleet.workers["w2"].resilience = ResilienceSpec(disable_circuit_breaker=True)
+    router, breakers = router_of(fleet), []
+    for _ in range(3):
+        for worker in fleet.workers:
+            query = Query("m", tried=frozenset(fleet.workers) - {worker})
+            if router.available(query):
+                router.release(router.select(query), "worker_failed")
+        breakers.append([router.breakers.state(worker) for worker in fleet.workers.values()])
+    assert breakers == [["open", "closed", "closed"], ["open", "closed", "closed"], ["open", "closed", "open"]]
+    assert router.breakers.wait(fleet.workers["w1"]) > 30
+    assert router.breakers.wait(fleet.workers["w3"]) <= 0.1
+
+
+def test_a_worker_may_have_a_breaker_where_others_have_none(fleet):
+    router = router_of(fleet, RoutingSettings(disable_circuit_breaker=True))
+    fleet.workers["w1"].resilience = ResilienceSpec(disable_circuit_breaker=False, cb_failure_threshold=1)
+    for worker in ("w1", "w2"):
+        serve(router, "worker_failed", worker)
+    assert [router.breakers.state(worker) for worker in fleet.workers.values()] == ["open", "closed"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from smg._native.region import Region
-from smg.core.backends import EngineRequest
+from smg.core.backends import EngineRequest, Leg
+from smg.core.media import MediaInputs, MediaItem
 from smg.core.request import Constraint, Limits, Logprobs, Sampling
 from smg.fleet.records import WorkerRecord
 from smg.routing.handoff import KvRelay, Rooms, meeting, relayable
@@ -146,3 +147,31 @@ class TestRelay:
         assert relayable(request(logprobs=Logprobs(2))) is None
         assert relayable(request(n=2)) == "n"
         assert relayable(request(logprobs=Logprobs(prompt=True))) == "prompt_logprobs"
+
+
+class TestPixels:
+    """When a decode engine is only told which media a prompt has."""
+
+    def described(self, media=((1, 2),), connector="NixlConnector", leg=None, ids=(5, 6, 6, 7), **labels):
+        items = [MediaItem("image", f"{at:064x}", b"", (at, length), (), None, {}) for at, length in media]
+        inputs = MediaInputs(items, None, {}, "", (), 6, (), len(ids)) if items else None
+        relay = KvRelay(worker(kv_connector=connector), 0)
+        decode = WorkerRecord("d", 1, "grpc://10.0.0.8:1", labels={"block_size": "16"} | labels)
+        return relay.describes(request(ids=ids, media=inputs), leg or Leg("decode", kv_params=b"{}"), decode)
+
+    @pytest.mark.parametrize("connector", ["NixlConnector", "MooncakeConnector"])
+    def test_when_the_cache_comes_from_the_prefill_engine(self, connector):
+        assert self.described(connector=connector)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"media": ()},
+            {"connector": "LMCacheConnectorV1"},
+            {"leg": Leg("decode", kv_address=("h", 1))},
+            {"media": ((0, 1), (2, 2))},  # the last token is an image's
+            {"block_size": ""},
+        ],
+    )
+    def test_when_not(self, change):
+        assert not self.described(**change)

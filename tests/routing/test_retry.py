@@ -4,6 +4,7 @@ from smg.config.settings import RoutingSettings
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.fleet.resilience import ResilienceSpec
 from smg.routing.pairing import PartnerFailed
 from smg.routing.retry import BUDGET_FLOOR, BUDGET_WINDOW_SECS, REFUSED_SECS, Attempts, RetryBudget
 from smg.routing.targets import TargetDown
@@ -207,3 +208,31 @@ def test_PD_01_each_leg_of_a_pair_may_be_replaced_once_without_the_budget():
     for again in (prefill, decode):
         with pytest.raises(GatewayError):
             attempts.failed(again, "p2", lambda _: True, lambda: None)
+
+
+class TestAWorkerWithNumbersOfItsOwn:
+    def test_how_often_is_for_the_worker_that_failed_to_say(self):
+        tries, many = attempts(), ResilienceSpec(max_retries=5)
+        for number in range(4):
+            assert tries.failed(GONE, f"w{number}", among("w8", "w9"), never, many) == 0
+        with pytest.raises(GatewayError):
+            tries.failed(GONE, "w5", among("w8", "w9"), never, many)
+
+    def test_after_another_one_the_settings_hold_again(self):
+        tries = attempts()
+        for number in range(3):
+            tries.failed(GONE, f"w{number}", among("w8", "w9"), never, ResilienceSpec(max_retries=5))
+        with pytest.raises(GatewayError):
+            tries.failed(GONE, "w4", among("w8", "w9"), never)
+
+    def test_it_may_not_want_any(self):
+        with pytest.raises(GatewayError):
+            attempts().failed(GONE, "w1", among("w1", "w2"), never, ResilienceSpec(disable_retry=True))
+        with pytest.raises(GatewayError):
+            attempts().broke(GONE, "w1", among("w1", "w2"), ResilienceSpec(disable_retry=True))
+
+    def test_how_long_to_wait(self):
+        own = ResilienceSpec(initial_backoff_ms=900, max_backoff_ms=5000, backoff_multiplier=2, jitter_factor=0)
+        tries = attempts()
+        waits = [tries.failed(GONE, "w1", among("w1"), never, own) for _ in range(2)]
+        assert waits == [0.9, 1.8]

@@ -128,3 +128,39 @@ def test_a_key_set_compares_whole_keys():
     assert keys.match("abc") is not None
     assert [keys.match(other) for other in ("ab", "abcd", "", "ABC")] == [None] * 4
     assert not KeySet([])
+
+
+class TestTenants:
+    """Whose limits count (spec api-and-ops 4.7)."""
+
+    def tenant(self, headers: dict[str, str], peer: str = REMOTE, **settings: object) -> str:
+        return Gate(SecuritySettings(**settings)).check("data", headers, peer).tenant  # type: ignore[arg-type]
+
+    def test_a_tenants_key_tells_its_name(self):
+        keys = {"tenant_api_key": ("acme:k:1", "other:k2"), "api_key": ("k3",)}
+        assert self.tenant({"x-api-key": "k:1"}, **keys) == "acme"
+        assert self.tenant({"authorization": "Bearer k2"}, **keys) == "other"
+        assert self.tenant({"x-api-key": "k3"}, **keys) == KeySet(["k3"]).match("k3")
+
+    def test_with_tenants_keys_alone_nobody_gets_in_without_one(self):
+        gate = Gate(SecuritySettings(tenant_api_key=("acme:k1",)))
+        assert [status(gate, "data", headers) for headers in ({}, {"x-api-key": "k2"}, {"x-api-key": "k1"})] == [
+            401,
+            401,
+            200,
+        ]
+        assert gate.warning() is None
+        assert gate.check("data", {"x-api-key": "k1"}, REMOTE).admin is False
+
+    def test_without_keys_it_is_the_address(self):
+        assert self.tenant({}) == f"ip:{REMOTE}"
+        assert self.tenant({"x-smg-tenant-id": "acme"}) == f"ip:{REMOTE}"
+        assert self.tenant({}, peer="") == "anonymous"
+
+    def test_a_header_is_believed_only_where_it_is_trusted_and_no_key_tells(self):
+        headers = {"x-smg-tenant-id": "acme", "x-team": "blue"}
+        assert self.tenant(headers, trust_tenant_header=True) == "header:acme"
+        assert self.tenant(headers, trust_tenant_header=True, tenant_header_name="X-Team") == "header:blue"
+        assert self.tenant({}, trust_tenant_header=True) == f"ip:{REMOTE}"
+        keyed = headers | {"x-api-key": "k"}
+        assert self.tenant(keyed, trust_tenant_header=True, tenant_api_key=("real:k",)) == "real"

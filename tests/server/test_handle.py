@@ -138,3 +138,12 @@ def test_good_names_and_addresses_are_taken(tmp_path):
              "10.0.0.0/8", "--allowed-local-media-path", str(tmp_path), "--reasoning-parser", "qwen3",
              "--prefill", "grpc://e:1", "none", "--decode", "http://f:1"]  # fmt: skip
     assert check(load(["--state-dir", str(tmp_path), *flags], {})) == []
+
+
+def test_discovery_of_pods_without_its_package_ends_the_start(tmp_path, monkeypatch):
+    flags = ["--state-dir", str(tmp_path), "--service-discovery", "--selector", "app=vllm"]
+    assert check(load(flags, {})) == []
+    # As Python marks what cannot be imported.
+    monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)
+    (problem,) = check(load(flags, {}))
+    assert "pip install 'smg-server[kubernetes]'" in problem

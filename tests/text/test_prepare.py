@@ -2,12 +2,14 @@
 
 import os
 import threading
+from array import array
 
 import pytest
 
 from smg.core.background import NICENESS
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest, Message, TextPart, Tool
+from smg.core.turns import LONG_PROMPT
 from smg.text import prepare as prepare_module
 from smg.text.prepare import Prepared, prepare, prepare_pair
 from smg.text.registry import TextModel
@@ -142,6 +144,19 @@ async def test_long_and_short_prompts_give_the_same_kind_of_ids(model):
     assert model.tokenizer.decode(prepared.ids, skip_special_tokens=False) == (
         f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+async def test_PF_01_ids_of_a_long_prompt_are_no_objects(model):
+    ids = [1, 2, 3] * LONG_PROMPT
+    for kept, kind in (ids, array), (ids[: LONG_PROMPT - 1], list):
+        prepared = await prepare(model, GenerationRequest("c", "m", prompt_ids=kept))
+        assert type(prepared.ids) is kind
+        assert list(prepared.ids) == kept
+    text = " hello" * LONG_PROMPT
+    for request in chat(text), GenerationRequest("c", "m", prompt_text=text):
+        prepared = await prepare(model, request)
+        assert type(prepared.ids) is array
+        assert text in model.tokenizer.decode(prepared.ids)
 
 
 async def test_prompts_are_encoded_through_the_cache(model):

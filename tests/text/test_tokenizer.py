@@ -263,3 +263,10 @@ def test_literals_are_the_added_tokens_found_before_normalisation(tmp_path):
     texts = {*SPECIALS, "<tool_call>", "Literal", JOINER}
     assert set(tokenizer.literals) == texts
     assert all(tokenizer.literals[text] == tokenizer.token_id(text) for text in texts)
+
+
+def test_added_are_all_added_tokens(tmp_path):
+    library = Library.from_str(byte_level_json())
+    library.add_tokens([AddedToken("Normal", normalized=True), AddedToken("Literal", normalized=False)])
+    tokenizer = Tokenizer(write_model(tmp_path, library.to_str()))
+    assert tokenizer.added == {*SPECIALS, "<tool_call>", "Literal", "Normal"}

@@ -162,7 +162,7 @@ async def test_a_relative_redirect_is_followed():
         "%31%32%37.0.0.1",
     ],
 )
-async def test_inner_addresses_are_refused_without_a_connection(host):
+async def test_MM_02_inner_addresses_are_refused_without_a_connection(host):
     async with serving() as (fetcher, site, port):
         await refused(fetcher, f"http://{host}:{port}/ok", "media_not_allowed", "not allowed")
     assert site.hits == []
@@ -171,14 +171,14 @@ async def test_inner_addresses_are_refused_without_a_connection(host):
 @pytest.mark.parametrize(
     "answers", [["127.0.0.1"], ["::1"], ["8.8.8.8", "127.0.0.1"], ["64:ff9b::7f00:1"], ["169.254.169.254"]]
 )
-async def test_a_name_that_resolves_to_an_inner_address_is_refused(answers):
+async def test_MM_02_a_name_that_resolves_to_an_inner_address_is_refused(answers):
     names = Names(cdn_example=[answers])
     async with serving(names) as (fetcher, site, port):
         await refused(fetcher, f"http://cdn.example:{port}/ok", "media_not_allowed", "not allowed: the address is")
     assert site.hits == []
 
 
-async def test_a_name_that_changes_its_mind_is_judged_again():
+async def test_MM_02_a_name_that_changes_its_mind_is_judged_again():
     names = Names(cdn_example=[["127.0.0.1"], ["127.0.0.2"]])
     for expected in ("/ok", None):
         async with serving(names, allowed_networks=LOOPBACK) as (fetcher, site, port):
@@ -204,7 +204,7 @@ async def test_a_name_that_changes_its_mind_is_judged_again():
         "http://user:pw@8.8.8.8/",
     ],
 )
-async def test_every_redirect_is_judged_like_a_first_url(target):
+async def test_MM_02_every_redirect_is_judged_like_a_first_url(target):
     names = Names(inner_example=[["10.0.0.7"]])
     async with serving(names, allowed_networks=LOOPBACK) as (fetcher, site, port):
         await refused(fetcher, f"http://127.0.0.1:{port}/redirect?to={target}", "media_not_allowed")
@@ -260,12 +260,12 @@ async def test_neither_url_nor_data():
 @pytest.mark.parametrize(
     ("path", "text"), [("missing", "404"), ("empty", "empty"), ("gzip", "compressed"), ("nowhere", "nowhere")]
 )
-async def test_answers_without_media(path, text):
+async def test_MM_01_answers_without_media(path, text):
     async with serving(allowed_networks=LOOPBACK) as (fetcher, _site, port):
         await refused(fetcher, f"http://127.0.0.1:{port}/{path}", "media_unreachable", text)
 
 
-async def test_redirects_are_bounded():
+async def test_MM_02_redirects_are_bounded():
     async with serving(allowed_networks=LOOPBACK, max_redirects=3) as (fetcher, site, port):
         await refused(fetcher, f"http://127.0.0.1:{port}/loop", "media_unreachable", "more than 3 redirects")
     assert len(site.hits) == 4
@@ -279,12 +279,12 @@ async def test_a_large_body_is_refused_by_its_length_or_while_it_comes():
             await fetcher.fetch(MediaPart(kind="image", data=b"12345"))
 
 
-async def test_a_slow_body_runs_into_the_time_limit():
+async def test_MM_01_a_slow_body_runs_into_the_time_limit():
     async with serving(allowed_networks=LOOPBACK, timeout_secs=0.2) as (fetcher, _site, port):
         await refused(fetcher, f"http://127.0.0.1:{port}/drip", "media_timeout", "longer than 0.2 seconds")
 
 
-async def test_a_refused_connection_is_the_clients_error():
+async def test_MM_01_a_refused_connection_is_the_clients_error():
     async with serving(allowed_networks=LOOPBACK) as (fetcher, _site, _port):
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))

@@ -1,13 +1,14 @@
 """Transcription by engines that take ids: a recording becomes a prompt of Qwen3-ASR (spec agentic-apis 9).
 
 The model has one form of prompt: what may help in the system turn, the recording in the user's. It answers
-``language NAME<asr_text>WORDS``; a language that is known is written in front of its answer.
+``language NAME<asr_text>WORDS`` (``words.py``); a language that is known is written in front of its answer.
 """
 
 from collections.abc import Mapping
 
 import msgspec
 
+from smg.api.audio.words import MARK
 from smg.api.hints import hints
 from smg.core.errors import GatewayError, bad_request
 from smg.core.events import Usage
@@ -18,10 +19,10 @@ _PROMPT = (
     "<|im_start|>system\n{prompt}<|im_end|>\n<|im_start|>user\n<|audio_start|><|audio_pad|><|audio_end|><|im_end|>\n"
     "<|im_start|>assistant\n{known}"
 )
-_TEXT = "<asr_text>"
 # What a prompt must not have: it would be read as part of the form.
-_SPECIAL = ("<|", _TEXT)
+_SPECIAL = ("<|", MARK)
 _MAX_PROMPT = 4096
+_TRUE = frozenset({"true", "1"})
 # The languages it was trained on, by ISO code.
 _LANGUAGES = {
     "ar": "Arabic",
@@ -81,13 +82,14 @@ def decode(form: Form, headers: Mapping[str, str]) -> GenerationRequest:
     file = form.part("file")
     assert file is not None, "the handler has checked it"
     language = _language(form.text("language"))
-    prompt = _PROMPT.format(prompt=_context(form), known=f"language {language}{_TEXT}" if language else "")
+    prompt = _PROMPT.format(prompt=_context(form), known=f"language {language}{MARK}" if language else "")
     return GenerationRequest(
         dialect="audio_transcriptions",
         model=form.text("model"),
         prompt_text=prompt,
         add_special_tokens=False,
         sampling=Sampling(temperature=_temperature(form)),
+        stream=streams(form),
         separate_reasoning=False,
         attachments=[[MediaPart("audio", data=form.content(file), media_type=file.content_type)]],
         attachments_path="file",
@@ -95,19 +97,27 @@ def decode(form: Form, headers: Mapping[str, str]) -> GenerationRequest:
     )
 
 
-def text_of(output: str) -> str:
-    """The words of what the model has generated, with or without the language in front."""
-    before, mark, words = output.partition(_TEXT)
-    return (words if mark else before).strip()
+def streams(form: Form) -> bool:
+    """Whether the form asks for a stream."""
+    return form.text("stream").strip().lower() in _TRUE
 
 
-def answer(form: Form, output: str, usage: Usage) -> Transcription | str:
-    """The answer in the format that was asked for; a string is plain text."""
-    words = text_of(output)
-    if form.text("response_format") == "text":
-        return words
-    total = usage.prompt_tokens + usage.completion_tokens
-    return Transcription(words, TranscriptionUsage(usage.prompt_tokens, usage.completion_tokens, total))
+def is_plain(form: Form) -> bool:
+    """Whether the form asks for the words alone, as plain text."""
+    return form.text("response_format") == "text"
+
+
+def usage(counts: Usage) -> TranscriptionUsage:
+    """The counts as transcriptions tell them."""
+    total = counts.prompt_tokens + counts.completion_tokens
+    return TranscriptionUsage(counts.prompt_tokens, counts.completion_tokens, total)
+
+
+def located(error: GatewayError) -> GatewayError:
+    """``error``, blaming the form's file where it blames the recording."""
+    if error.param is not None and error.param.startswith("file["):
+        error.param = "file"
+    return error
 
 
 def _refuse(form: Form) -> None:
@@ -115,13 +125,15 @@ def _refuse(form: Form) -> None:
     if wanted not in ("json", "text"):
         message = f"this model's engines answer in the formats json and text, not {wanted}"
         raise bad_request(message, "response_format", code="unsupported_transcription_response_format")
-    if form.text("stream").strip().lower() in ("true", "1"):
-        message = "this model's engines do not stream transcriptions"
-        raise bad_request(message, "stream", code="streaming_transcription_not_supported")
     for name in ("timestamp_granularities[]", "timestamp_granularities"):
         if any(form.values(name)):
             message = "this model's engines tell no timestamps"
             raise bad_request(message, name, code="transcription_timestamps_not_supported")
+    for name in ("include[]", "include"):
+        if any(form.values(name)):
+            raise bad_request(
+                "this model's transcripts come without log probabilities", name, code="unsupported_parameter"
+            )
 
 
 def _context(form: Form) -> str:

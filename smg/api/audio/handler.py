@@ -12,6 +12,8 @@ from sanic import Request
 from sanic.response import HTTPResponse
 
 from smg.api.audio import asr
+from smg.api.audio.stream import Transcripts
+from smg.api.audio.words import words_of
 from smg.api.dialect import Handler
 from smg.api.errors import JSON
 from smg.api.forward import forward
@@ -19,15 +21,16 @@ from smg.api.handler import LARGE_BODY, gone
 from smg.api.hints import hints
 from smg.api.manner import PlainManner
 from smg.api.route import Route
-from smg.api.stream import transport, worker_header
+from smg.api.stream import Stream, transport, worker_header
 from smg.core.background import background
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError, bad_request
+from smg.core.request import GenerationRequest
 from smg.engines.http.form import Form
 from smg.engines.http.routes import BY_DIALECT
 from smg.fleet.records import ModelRecord
 from smg.pipeline.accumulator import Accumulator
-from smg.pipeline.fanout import generate
+from smg.pipeline.fanout import Generating, generate
 from smg.pipeline.form_call import FormCall
 from smg.pipeline.loading import loaded
 from smg.pipeline.raw_call import forwarded
@@ -35,7 +38,6 @@ from smg.pipeline.services import Services
 from smg.routing.models import resolve
 from smg.routing.router import Query
 
-_TRUE = frozenset({"true", "1"})
 _HEARS = frozenset({"generate", "audio"})
 _PLAIN = "text/plain; charset=utf-8"
 
@@ -54,7 +56,11 @@ def handler(task: str) -> Handler:
             services: Services = request.app.ctx.services
             model = resolve(services.view.snapshot(), form.text("model"))
             if await _generates(task, services, model):
-                return await _generated(request, ctx, services, form)
+                decoded, plain = asr.decode(form, request.headers), asr.is_plain(form)
+                # Nothing else is to hold the recording, which the generation lets go of once it is prepared.
+                request.body = b""
+                del form
+                return await _generated(request, ctx, services, decoded, plain=plain)
             return await forward(PlainManner(), request, ctx, services, _call(task, request, ctx, model, form))
         except ConnectionError:
             ctx.notes.setdefault("error", "client_disconnected")
@@ -94,7 +100,7 @@ def _call(task: str, request: Request, ctx: RequestContext, model: ModelRecord, 
         route.feature,
         {**forwarded(ctx, request.headers), "content-type": form.content_type},
         hints(request.headers),
-        form.text("stream").strip().lower() in _TRUE,
+        asr.streams(form),
     )
 
 
@@ -119,29 +125,41 @@ async def _generates(task: str, services: Services, model: ModelRecord) -> bool:
     return True
 
 
-async def _generated(request: Request, ctx: RequestContext, services: Services, form: Form) -> HTTPResponse:
-    generation = generate(services, ctx, asr.decode(form, request.headers))
+async def _generated(
+    request: Request, ctx: RequestContext, services: Services, decoded: GenerationRequest, *, plain: bool
+) -> HTTPResponse | None:
+    generation = generate(services, ctx, decoded)
     reason = "error"
     try:
-        await generation.start()
-        accumulator = Accumulator(1)
-        async for events in generation:
-            accumulator.feed(events)
-        done = accumulator.finish()
+        if decoded.stream:
+            await Stream(Transcripts(), request, ctx, services, decoded, generation).run()
+            response = None
+        else:
+            response = await _whole(ctx, services, generation, plain=plain)
         reason = "stop"
+        return response
     except GatewayError as error:
-        if error.param is not None and error.param.startswith("file["):
-            error.param = "file"
+        raise asr.located(error) from None
+    except ConnectionError:
+        reason = "client_disconnect"
         raise
     except asyncio.CancelledError:
         reason = "client_disconnect" if gone(request) else "shutdown"
         raise
     finally:
         await generation.aclose(reason)
-    body = asr.answer(form, done.choices[0].text, done.usage)
-    headers = worker_header(services, ctx)
-    if isinstance(body, str):
-        return HTTPResponse(body, headers=headers, content_type=_PLAIN)
+
+
+async def _whole(ctx: RequestContext, services: Services, generation: Generating, *, plain: bool) -> HTTPResponse:
+    await generation.start()
+    accumulator = Accumulator(1)
+    async for events in generation:
+        accumulator.feed(events)
+    done = accumulator.finish()
+    words, headers = words_of(done.choices[0].text), worker_header(services, ctx)
+    if plain:
+        return HTTPResponse(words, headers=headers, content_type=_PLAIN)
+    body = asr.Transcription(words, asr.usage(done.usage))
     return HTTPResponse(msgspec.json.encode(body), headers=headers, content_type=JSON)
 
 

@@ -22,6 +22,7 @@ from smg.parsing.base import Start
 from smg.parsing.chain import Chain
 from smg.parsing.choose import Parsers, choose
 from smg.parsing.format import Format
+from smg.parsing.reasoning.delimiters import rules_of
 from smg.parsing.table import REASONING, TOOLS
 from smg.pipeline.accumulator import Accumulator, AnswerChoice
 from smg.pipeline.loading import loaded
@@ -94,10 +95,13 @@ async def _parsers(services: Services, name: str | None) -> Parsers:
     """The parsers of a model, the only one when it is not named. Raises GatewayError."""
     model = resolve(services.view.snapshot(), name or "")
     text = await loaded(services.texts, model)
-    return choose(services.settings.model, model.id, text.source.default, text.tokenizer.token_id)
+    own = text.tokenizer.config.get("response_template")
+    return choose(
+        services.settings.model, model.id, text.source.default, text.tokenizer.token_id, response_template=own
+    )
 
 
 def _opener(format_: Format) -> str:
     """What a prompt ends with that has opened the reasoning."""
-    rules = getattr(format_.factory, "rules", None)
+    rules = rules_of(format_.factory)
     return rules.openers[0] if rules is not None and rules.openers else _OPENER

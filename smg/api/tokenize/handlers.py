@@ -1,6 +1,5 @@
 """Both handlers. Work that takes long is done off the event loop."""
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,11 +16,12 @@ from smg.api.tokenize.types import DetokenizeBody, Detokenized, TokenizeBody, To
 from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
+from smg.core.turns import LONG_BODY, LONG_PROMPT, turn
 from smg.fleet.records import ModelRecord
 from smg.pipeline.loading import loaded
 from smg.pipeline.services import Services
 from smg.text.lazy_library import LibraryNeeded
-from smg.text.prepare import prepare
+from smg.text.prepare import apart, prepare
 from smg.text.registry import TextModel
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ INLINE = 512
 
 async def tokenize(request: Request, services: Services) -> Tokenized:
     """``POST /v1/tokenize``: the ids of texts, or of a conversation."""
+    if len(request.body) > LONG_BODY:
+        await turn()
     body = wire.decode(request.body, TokenizeBody)
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("exactly one of prompt and messages is needed", "prompt")
@@ -44,11 +46,16 @@ async def tokenize(request: Request, services: Services) -> Tokenized:
             raise bad_request("at least one prompt is needed", "prompt")
         work = partial(_encode, text, prompts, bool(body.add_special_tokens))
         found = await _run(sum(map(len, prompts)), work)
+    if sum(len(ids) for ids, _ in found) >= LONG_PROMPT:
+        # To write them down is a step of its own.
+        await turn()
     return _tokenized(record, text, body, found)
 
 
 async def detokenize(request: Request, services: Services) -> Detokenized:
     """``POST /v1/detokenize``: the text of ids."""
+    if len(request.body) > LONG_BODY:
+        await turn()
     body = wire.decode(request.body, DetokenizeBody)
     _, text = await _model(services, body.model)
     several = bool(body.tokens) and isinstance(body.tokens[0], list)
@@ -83,12 +90,12 @@ async def _run(size: int, work: Callable[[], T]) -> T:
     if size < INLINE:
         with contextlib.suppress(LibraryNeeded):
             return work()
-    return await asyncio.get_running_loop().run_in_executor(None, work)
+    return await apart(work)
 
 
 def _encode(text: TextModel, prompts: Sequence[str], add_special_tokens: bool) -> list[tuple[list[int], int]]:
     try:
-        return [(text.tokenizer.encode(prompt, add_special_tokens), len(prompt)) for prompt in prompts]
+        return [(list(text.tokenizer.encode(prompt, add_special_tokens)), len(prompt)) for prompt in prompts]
     except LibraryNeeded:
         raise
     except Exception as error:  # the library raises bare Exception, and the text is the client's
@@ -111,8 +118,7 @@ async def _conversation(text: TextModel, body: TokenizeBody) -> tuple[list[int],
         continue_final_message=bool(body.continue_final_message),
     )
     ids = (await prepare(text, request)).ids
-    characters = await _run(len(ids), lambda: len(text.tokenizer.decode(ids, skip_special_tokens=False)))
-    return ids, characters
+    return await _run(len(ids), lambda: (list(ids), len(text.tokenizer.decode(ids, skip_special_tokens=False))))
 
 
 def _tokenized(

@@ -18,6 +18,8 @@ LegPolicy: TypeAlias = Literal[
     "random",
     "round_robin",
 ]
+# Prompts of like length share engines that compute prompts.
+PrefillPolicy: TypeAlias = Literal["bucket", LegPolicy]
 
 
 class FleetSettings(Group, frozen=True):
@@ -72,7 +74,7 @@ class FleetSettings(Group, frozen=True):
         option(
             "--discovery-file",
             "YAML or JSON file with a list 'workers' of further engines, each an address or {url, runtime, models, "
-            "labels, priority, cost}; read again when it changes.",
+            "labels, priority, cost, health, resilience, …}; read again when it changes.",
         ),
     ] = None
     discovery_check_interval_secs: Annotated[
@@ -150,7 +152,7 @@ class DisaggregationSettings(Group, frozen=True):
         ),
     ] = ()
     prefill_policy: Annotated[
-        LegPolicy | None, option("--prefill-policy", "Routing policy among prefill engines; default: --policy.")
+        PrefillPolicy | None, option("--prefill-policy", "Routing policy among prefill engines; default: --policy.")
     ] = None
     decode_policy: Annotated[
         LegPolicy | None,

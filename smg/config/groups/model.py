@@ -51,6 +51,14 @@ class ModelSettings(Group, frozen=True):
             "model marked it as one, else text.",
         ),
     ] = None
+    marker_match: Annotated[
+        Literal["token", "text"],
+        option(
+            "--marker-match",
+            "What counts as a marker of reasoning or calls that the vocabulary has as a token: only that token, or its "
+            "text however the model spells it (for fine-tunes that write markers in pieces).",
+        ),
+    ] = "token"
 
 
 class TokenizerCacheSettings(Group, frozen=True):

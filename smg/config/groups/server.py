@@ -50,6 +50,14 @@ class ServerSettings(Group, frozen=True):
         tuple[str, ...],
         option("--request-id-headers", "Headers a client's own request id is taken from, first present wins."),
     ] = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")
+    cors_allowed_origins: Annotated[
+        tuple[str, ...],
+        option(
+            "--cors-allowed-origins",
+            "Origins (https://host:port) whose pages may use the inference routes; none given: all of them. Admin "
+            "routes are open to no page.",
+        ),
+    ] = ()
     tls_cert_path: Annotated[
         str | None, option("--tls-cert-path", "PEM certificate chain; with --tls-key-path turns TLS on.")
     ] = None
@@ -92,6 +100,34 @@ class AdmissionSettings(Group, frozen=True):
             le=1_000_000,
         ),
     ] = 0
+    tenant_requests_per_minute: Annotated[
+        int,
+        option(
+            "--tenant-requests-per-minute",
+            "Generations that each tenant may start per minute over all worker processes; more are answered with 429. "
+            "0: no limit.",
+            ge=0,
+            le=100_000_000,
+        ),
+    ] = 0
+    tenant_tokens_per_minute: Annotated[
+        int,
+        option(
+            "--tenant-tokens-per-minute",
+            "Tokens of prompts and answers that each tenant may use per minute over all worker processes; while it has "
+            "used more, its requests are answered with 429. 0: no limit.",
+            ge=0,
+            le=1_000_000_000,
+        ),
+    ] = 0
+    tenant_limit: Annotated[
+        tuple[str, ...],
+        option(
+            "--tenant-limit",
+            "TENANT=REQUESTS/TOKENS: limits per minute of one tenant instead of those of all; may be given several "
+            "times. 0: no limit.",
+        ),
+    ] = ()
 
 
 class SecuritySettings(Group, frozen=True):
@@ -108,6 +144,24 @@ class SecuritySettings(Group, frozen=True):
             secret=True,
         ),
     ] = ()
+    tenant_api_key: Annotated[
+        tuple[str, ...],
+        option(
+            "--tenant-api-key",
+            "TENANT:KEY: a key for the inference routes, and whose it is; may be given several times.",
+            secret=True,
+        ),
+    ] = ()
+    trust_tenant_header: Annotated[
+        bool,
+        option(
+            "--trust-tenant-header",
+            "Believe who has no key which tenant it is. Only behind a proxy that sets the header or removes it.",
+        ),
+    ] = False
+    tenant_header_name: Annotated[str, option("--tenant-header-name", "The header of --trust-tenant-header.")] = (
+        "x-smg-tenant-id"
+    )
 
 
 class TelemetrySettings(Group, frozen=True):

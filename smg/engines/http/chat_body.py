@@ -159,6 +159,7 @@ def _tools(tools: list[Tool], choice: ToolChoice) -> dict[str, Any]:
 
 def _tool(tool: Tool) -> dict[str, Any]:
     if tool.kind != "function":
+        # The pipeline makes functions of custom tools.
         raise _unsupported("tools", f"tools of type '{tool.kind}'")
     given = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
     return {

@@ -3,9 +3,10 @@
 import asyncio
 import functools
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from smg.core import clock
+from smg.core.backends import RawPayload
 from smg.engines.http.address import HttpAddress
 from smg.engines.http.connection import BrokenExchange, Connection
 
@@ -108,7 +109,7 @@ class HttpClient:
         return sum(connection.open for connection in self._all)
 
     async def request(
-        self, method: str, path: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
+        self, method: str, path: str, headers: Iterable[tuple[str, str]] = (), body: RawPayload = b""
     ) -> Response:
         """Send one request and wait for the head of its answer. Cancelling it closes the connection.
 
@@ -118,14 +119,15 @@ class HttpClient:
             Unreachable: no connection; its cause is TimeoutError when that took too long.
             BrokenExchange: the connection broke before the head was there.
         """
-        head = self._head(method, path, headers, body)
+        pieces = [body] if isinstance(body, bytes) else body
+        head = self._head(method, path, headers, sum(map(len, pieces)))
         while (connection := self._kept()) is not None:
             try:
-                return await self._exchange(connection, head, body)
+                return await self._exchange(connection, head, pieces)
             except BrokenExchange as error:
                 if not error.untouched:
                     raise
-        return await self._exchange(await self._connect(), head, body)
+        return await self._exchange(await self._connect(), head, pieces)
 
     def close(self) -> None:
         """Close all connections; what runs is broken off."""
@@ -135,11 +137,11 @@ class HttpClient:
         self._all.clear()
         self._idle.clear()
 
-    def _head(self, method: str, path: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+    def _head(self, method: str, path: str, headers: Iterable[tuple[str, str]], size: int) -> bytes:
         lines = [f"{method} {self.address.base}{path} HTTP/1.1", f"host: {self.address.authority}"]
         lines += [f"{name}: {value}" for name, value in headers]
-        if body or method not in ("GET", "HEAD"):
-            lines.append(f"content-length: {len(body)}")
+        if size or method not in ("GET", "HEAD"):
+            lines.append(f"content-length: {size}")
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
     def _kept(self) -> Connection | None:
@@ -167,7 +169,7 @@ class HttpClient:
         self._all.add(connection)
         return connection
 
-    async def _exchange(self, connection: Connection, head: bytes, body: bytes) -> Response:
+    async def _exchange(self, connection: Connection, head: bytes, body: Sequence[bytes | memoryview]) -> Response:
         connection.send(head, body)
         try:
             await connection.head()

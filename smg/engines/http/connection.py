@@ -7,6 +7,7 @@ up its own engine stream and no memory.
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import cast
 
 import httptools
@@ -45,16 +46,16 @@ class Connection(asyncio.Protocol):
         """Whether it is there at all."""
         return self._transport is not None and not self._lost and not self._transport.is_closing()
 
-    def send(self, data: bytes, body: bytes) -> None:
-        """Begin an exchange."""
+    def send(self, data: bytes, body: Sequence[bytes | memoryview]) -> None:
+        """Begin an exchange, with the pieces of a body, which are not copied where they are large."""
         assert self._transport is not None
         assert self._over, "an exchange is running"
         self._reset()
-        if len(body) < HIGH_WATER:
-            self._transport.write(data + body)
+        if sum(map(len, body)) < HIGH_WATER:
+            self._transport.write(b"".join([data, *body]))
         else:
-            self._transport.write(data)
-            self._transport.write(body)
+            for piece in (data, *body):
+                self._transport.write(piece)
         if not self.open:
             self._fail(BrokenExchange("the connection was lost", untouched=True))
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from smg.core.backends import RawResponse
+from smg.core.backends import RawPayload, RawResponse
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineInfo, EngineLoad
@@ -83,7 +83,7 @@ class HttpDriver:
     # -- requests
 
     async def forward(
-        self, ctx: RequestContext, method: str, path: str, headers: Mapping[str, str], body: bytes
+        self, ctx: RequestContext, method: str, path: str, headers: Mapping[str, str], body: RawPayload
     ) -> RawResponse:
         """Pass a request on; cancelling it, or closing the answer's body, closes the engine's connection.
 
@@ -193,7 +193,7 @@ class HttpDriver:
         except ConnectionError as error:
             raise errors.from_failure(error) from None
 
-    def _headers(self, headers: Mapping[str, str], body: bytes) -> list[tuple[str, str]]:
+    def _headers(self, headers: Mapping[str, str], body: RawPayload) -> list[tuple[str, str]]:
         out = [(name, value) for name, value in headers.items()]
         if body and "content-type" not in headers:
             out.append(("content-type", _JSON))

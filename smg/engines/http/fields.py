@@ -42,11 +42,11 @@ class Fields:
         value = self.get(name)
         return value if isinstance(value, str) else ""
 
-    def raw(self, name: str) -> bytes:
-        """A member's bytes, empty when it is missing or null."""
+    def view(self, name: str) -> memoryview:
+        """A member's bytes, where they lie in the body; empty when it is missing or null."""
         raw = self._members.get(name)
-        data = b"" if raw is None else bytes(raw)
-        return b"" if data == b"null" else data
+        found = memoryview(b"" if raw is None else raw)
+        return found[:0] if bytes(found[:5]) == b"null" else found
 
     def put(self, name: str, value: Any) -> None:
         """Replace or add a member."""

@@ -72,27 +72,27 @@ class Form:
         """The text of the first field called ``name``, empty when there is none. Raises as ``values``."""
         return next(self.values(name), "")
 
-    def content(self, part: FormPart) -> bytes:
-        """A copy of a part's bytes."""
-        return self._body[part.start : part.end]
+    def content(self, part: FormPart) -> memoryview:
+        """A part's bytes, where they lie in the body."""
+        return memoryview(self._body)[part.start : part.end]
 
-    def body(self, **replaced: str) -> bytes:
-        """The whole again, the first field of each of these names with another text; without any, as it came."""
+    def body(self, **replaced: str) -> list[bytes | memoryview]:
+        """The whole again, in pieces: the first field of each of these names with another text, all else as it came."""
         places = [(part, value) for name, value in replaced.items() if (part := self.part(name)) is not None]
         if not places:
-            return self._body
+            return [self._body]
         pieces: list[bytes | memoryview] = []
         at = 0
         for part, value in sorted(places, key=lambda place: place[0].start):
             pieces += [memoryview(self._body)[at : part.start], value.encode()]
             at = part.end
-        return b"".join([*pieces, memoryview(self._body)[at:]])
+        return [*pieces, memoryview(self._body)[at:]]
 
     def _text(self, part: FormPart) -> str:
         if part.end - part.start > _MAX_FIELD:
             raise bad_request(f"at most {_MAX_FIELD} bytes are allowed", part.name)
         try:
-            return self.content(part).decode()
+            return str(self.content(part), "utf-8")
         except UnicodeDecodeError:
             raise bad_request("the field is not UTF-8", part.name) from None
 

@@ -59,10 +59,11 @@ class VllmAdapter(ContractAdapter):
             message.kv_transfer_params_json = leg.kv_params.decode()
         if leg is not None and leg.kv_address is not None:
             message.kv_transfer_params.remote_host, message.kv_transfer_params.remote_port = leg.kv_address
+        described = leg is not None and leg.described
         if request.media is not None:
-            message.mm_inputs.CopyFrom(multimodal_inputs(request.media))
+            message.mm_inputs.CopyFrom(multimodal_inputs(request.media, pixels=not described))
         encoded = protobuf.encode_with_ids(message, request.ids)
-        return media.with_tensor(encoded, pb.GenerateRequest, "inline", request.media)
+        return encoded if described else media.with_tensor(encoded, pb.GenerateRequest, "inline", request.media)
 
     def decoder(self, request: EngineRequest) -> VllmDecoder:
         return VllmDecoder(request)

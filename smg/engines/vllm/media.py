@@ -7,27 +7,39 @@ from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg.core.media import MediaInputs
 from smg.engines import media
 from smg.engines.contract import unsupported
+from smg.engines.vllm.names import PRIMARY, check_sizes, names, shared
 
 
-def multimodal_inputs(inputs: MediaInputs) -> Any:
-    """Everything but the bytes of the primary tensor. Raises GatewayError when there is no tensor to describe."""
+def multimodal_inputs(inputs: MediaInputs, *, pixels: bool = True) -> Any:
+    """Everything but the bytes of the primary tensor. Raises GatewayError when there is no tensor to describe.
+
+    Without ``pixels`` there is to be no primary tensor at all: positions, and the hashes by which the engine's cache
+    tells equal prompts with different media apart.
+    """
     if inputs.tensor is None:
         raise unsupported("messages", f"raw {inputs.modality} input")
+    check_sizes(inputs)
+    called = names(inputs)
+    primary = called.get(PRIMARY, PRIMARY)
     message = pb.MultimodalInputs(
-        pixel_values=media.tensor(pb.TensorData, inputs.tensor, None),
+        pixel_values=media.tensor(pb.TensorData, inputs.tensor, None) if pixels else None,
         model_specific_tensors={
-            name: media.tensor(pb.TensorData, side, "inline") for name, side in inputs.side.items()
+            called.get(name, name): media.tensor(pb.TensorData, side, "inline")
+            for name, side in {**inputs.side, **shared(inputs)}.items()
         },
         im_token_id=inputs.token_id,
         # Delimiters and line breaks included: the engine masks by the token.
         mm_placeholders=media.ranges(pb.PlaceholderRange, [item.structural for item in inputs.items]),
         mm_hashes=[item.digest for item in inputs.items],
-        batched_keys=list(inputs.side),
-        keep_on_cpu_keys=[name for name in inputs.keep_on_cpu if name in inputs.side],
+        batched_keys=[called.get(name, name) for name in inputs.side],
+        keep_on_cpu_keys=[called.get(name, name) for name in inputs.keep_on_cpu if name in inputs.side],
         modality=media.MODALITIES[inputs.modality],
+        encoder_input_key="" if primary == PRIMARY else primary,
     )
+    if not pixels:
+        return message
     if inputs.sizes:
-        message.flat_keys["pixel_values"] = inputs.sizes
+        message.flat_keys[primary] = called.get(inputs.sizes, inputs.sizes)
     else:
-        message.batched_keys.append("pixel_values")
+        message.batched_keys.append(primary)
     return message

@@ -10,6 +10,7 @@ import zmq
 
 from smg.core import clock
 from smg.core.backends import EngineRequest
+from smg.core.background import background
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engines.admin import AdminResult
@@ -17,8 +18,8 @@ from smg.engines.base import EngineInfo, EngineLoad
 from smg.engines.source import cancelled_error
 from smg.engines.zmq import frames as parts
 from smg.engines.zmq.address import parse
-from smg.engines.zmq.frames import UtilityOutput, Wire
-from smg.engines.zmq.handshake import IDENTITY, Handshake
+from smg.engines.zmq.frames import Told, UtilityOutput, Wire
+from smg.engines.zmq.handshake import Handshake, identity, is_tokenspeed
 from smg.engines.zmq.port import Port
 from smg.engines.zmq.relay import Relay
 from smg.engines.zmq.source import ZmqSource
@@ -28,8 +29,6 @@ from smg.engines.zmq.wire import UTILITY, VllmWire, utility
 log = logging.getLogger("smg.engines")
 
 WIRES: Mapping[str, Wire] = {wire.runtime: wire for wire in (VllmWire(), TokenSpeedWire())}
-# How schedulers of TokenSpeed begin what vLLM's engine cores tell as their version.
-_TOKENSPEED = "tokenspeed"
 # How long a process waits for the engine to connect to it; it does so within a moment of being ready.
 CONNECT_SECS = 2.0
 _LOOK_SECS = 0.02
@@ -40,6 +39,7 @@ _LABELS = {
     "num_gpu_blocks": "num_gpu_blocks",
     "block_size": "block_size",
     "dtype": "dtype",
+    "multimodal_encoder_dtype": "multimodal_encoder_dtype",
     "vllm_version": "version",
     "world_size": "world_size",
     "data_parallel_size": "dp_size",
@@ -80,6 +80,7 @@ class ZmqDriver:
         self._on_load = on_load
         self._dead = False
         self._retired = False
+        self._turn = -1
         self._sources: dict[str, tuple[ZmqSource, int]] = {}  # by the choice's id on the engine
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._address = parse(url)
@@ -110,16 +111,21 @@ class ZmqDriver:
             raise cancelled_error(ctx.cancel.reason)
         if ctx.remaining() == 0.0:
             raise cancelled_error("deadline")
-        longest = int(self._labels.get("max_model_len", "0"))
-        messages = [self._wire.add(request, choice, self._process, longest) for choice in range(request.n)]
+        if request.media is None:
+            messages = self._messages(request)
+        else:
+            # Tensors may have to be put together or rounded.
+            messages = await background(self._messages, request)
+            if ctx.cancel.reason is not None:
+                raise cancelled_error(ctx.cancel.reason)
         if not self._sources:
             self.last_heard = clock.monotonic()
-        source = ZmqSource(self, ctx, request)
+        source = ZmqSource(self, ctx, request, self._rank(request))
         for choice in range(request.n):
             self._sources[parts.child(request, choice)] = (source, choice)
         try:
             for message in messages:
-                await self._send(parts.ADD, message)
+                await self._send(source.rank, parts.ADD, *message)
         except BaseException:
             await source.cancel("stop")
             raise
@@ -130,10 +136,11 @@ class ZmqDriver:
         self._labels = labels
         self._wire = WIRES.get(runtime, self._wire)
 
-    def abort(self, request: EngineRequest, choices: list[int]) -> None:
+    def abort(self, source: ZmqSource, choices: list[int]) -> None:
         """See ``source.Owner``."""
+        request = source.request
         try:
-            self._port.send(IDENTITY, [parts.ABORT, parts.abort(request, choices)])
+            self._port.send(identity(source.rank), [parts.ABORT, parts.abort(request, choices)])
         except GatewayError as error:
             log.debug("abort not delivered", extra={"worker": self.url, "request": request.id, "error": error.detail})
 
@@ -163,17 +170,22 @@ class ZmqDriver:
             raise GatewayError("worker_failed", message, worker_fault=True)
         length = facts.get("max_model_len")
         labels = {label: str(facts[key]) for key, label in _LABELS.items() if facts.get(key)}
+        if self.runtime == VllmWire.runtime and "dtype" in labels:
+            # What reaches an engine core is no more cast there.
+            labels["multimodal_encoder_dtype"] = labels["dtype"]
         return EngineInfo(
             model_id=name,
             model_path=path,
             tokenizer_path=path,
             context_length=length if isinstance(length, int) and length > 0 else 0,
             labels=labels,
+            lacks=frozenset() if _ranks(labels) > 1 else frozenset({"dp_rank"}),
         )
 
     async def health(self, timeout: float, *, thorough: bool = False) -> bool:
         """Whether the engine is connected. Raises GatewayError when it is not."""
-        self._port.send(IDENTITY, [parts.ABORT, parts.NOBODY])
+        for rank in self._handshake.ranks or (0,) if self._handshake is not None else (0,):
+            self._port.send(identity(rank), [parts.ABORT, parts.NOBODY])
         self._share()
         return not self._dead
 
@@ -216,12 +228,32 @@ class ZmqDriver:
 
     # -- messages
 
-    async def _send(self, kind: bytes, payload: bytes) -> None:
-        """Send a message, with a moment's patience for an engine that is just connecting to this process."""
+    def _messages(self, request: EngineRequest) -> list[list[Any]]:
+        """What adds each choice of ``request``."""
+        told = Told(int(self._labels.get("max_model_len", "0")), self._labels.get("dtype", ""))
+        return [self._wire.add(request, choice, self._process, told) for choice in range(request.n)]
+
+    def _rank(self, request: EngineRequest) -> int:
+        """The rank to ask: the one it is pinned to, or each in turn. An engine core has no ranks of its own here.
+
+        Raises GatewayError (400) for a rank that there is not.
+        """
+        size = _ranks(self._labels) if self.runtime == TokenSpeedWire.runtime else 1
+        if size <= 1:
+            return 0
+        if request.dp_rank is not None:
+            if not 0 <= request.dp_rank < size:
+                raise GatewayError("invalid_value", f"the engine has ranks 0 to {size - 1}", param="data_parallel_rank")
+            return request.dp_rank
+        self._turn = (self._turn + 1) % size
+        return self._turn
+
+    async def _send(self, rank: int, kind: bytes, *frames: Any) -> None:
+        """Send a message to a rank, with a moment's patience for an engine that is just connecting to this process."""
         until = clock.monotonic() + CONNECT_SECS
         while True:
             try:
-                self._port.send(IDENTITY, [kind, payload])
+                self._port.send(identity(rank), [kind, *frames])
                 return
             except GatewayError:
                 if clock.monotonic() > until:
@@ -233,7 +265,7 @@ class ZmqDriver:
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout):
-                await self._send(UTILITY, utility(self._process, number, method))
+                await self._send(0, UTILITY, utility(self._process, number, method))
                 return await answer
         except TimeoutError:
             message = "the engine did not answer in time"
@@ -250,29 +282,30 @@ class ZmqDriver:
 
     def _known(self, facts: Mapping[str, Any]) -> None:
         """Learn the contract from what the engine told of itself."""
-        tokenspeed = str(facts.get("vllm_version", "")).startswith(_TOKENSPEED)
-        self._wire = WIRES[TokenSpeedWire.runtime if tokenspeed else VllmWire.runtime]
+        self._wire = WIRES[TokenSpeedWire.runtime if is_tokenspeed(facts) else VllmWire.runtime]
 
     def _share(self) -> None:
         """In control: pass on the words of an engine that is connected to this process only."""
-        facts = self._handshake.facts if self._handshake is not None else None
-        if facts is None or self._relay is not None:
+        if self._handshake is None or self._relay is not None:
+            return
+        facts = self._handshake.facts
+        if facts is None:
             return
         self._known(facts)
         if self.runtime != TokenSpeedWire.runtime:
             return
-        greeting = msgspec.msgpack.encode(facts)
-        self._relay = Relay(self._context, self._address, self._processes, IDENTITY, greeting, self._pass_on)
+        greetings = {rank: msgspec.msgpack.encode(told) for rank, told in self._handshake.ranks.items()}
+        self._relay = Relay(self._context, self._address, self._processes, greetings, self._pass_on)
 
     def _unshare(self) -> None:
         if self._relay is not None:
             self._relay.close()
             self._relay = None
 
-    def _pass_on(self, frames: list[bytes]) -> None:
-        """A request of another process, for the engine."""
+    def _pass_on(self, rank: int, frames: list[bytes]) -> None:
+        """A request of another process, for a rank of the engine."""
         try:
-            self._port.send(IDENTITY, frames)
+            self._port.send(identity(rank), frames)
         except GatewayError as error:
             log.warning("the engine is not there any more", extra={"worker": self.url, "error": error.detail})
             self._unshare()
@@ -327,7 +360,7 @@ class ZmqDriver:
         """The engine core is gone: so is everything it was working on."""
         self._dead = True
         if self._handshake is not None:
-            self._handshake.facts = None
+            self._handshake.ranks.clear()
         self._gone()
 
     def _gone(self) -> None:
@@ -336,3 +369,9 @@ class ZmqDriver:
         error = GatewayError("worker_failed", "the engine has died", status=503, worker_fault=True)
         for source, _ in list(self._sources.values()):
             source.fail(error)
+
+
+def _ranks(labels: Mapping[str, str]) -> int:
+    """How many data-parallel ranks an engine has, by its labels."""
+    told = labels.get("dp_size", "")
+    return int(told) if told.isascii() and told.isdigit() else 1

@@ -38,16 +38,23 @@ class Step(msgspec.Struct):
     utility: UtilityOutput | None = None
 
 
+class Told(msgspec.Struct, frozen=True):
+    """What a request depends on of what its engine has told: its context in tokens (0 when unknown), and the type of
+    floats it computes in (empty when unknown)."""
+
+    longest: int = 0
+    dtype: str = ""
+
+
 class Wire(Protocol):
     """One engine's messages. ``runtime`` is the contract's name, ``capabilities`` what it offers over ZeroMQ."""
 
     runtime: ClassVar[str]
     capabilities: ClassVar[frozenset[str]]
 
-    def add(self, request: EngineRequest, choice: int, client: int, longest: int) -> bytes:
-        """The payload of an ADD: choice ``choice`` of ``request``, from process ``client`` of the gateway.
-
-        ``longest`` is the engine's context in tokens, 0 when unknown. Raises GatewayError (400).
+    def add(self, request: EngineRequest, choice: int, client: int, told: Told) -> list[Any]:
+        """The frames of an ADD, from its payload on: choice ``choice`` of ``request``, from process ``client`` of the
+        gateway. Frames behind the payload are tensors. Raises GatewayError (400).
         """
         ...
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import zmq
 
@@ -10,6 +11,8 @@ from smg.engines.zmq.address import ZmqAddress, clear, prepare
 
 # Messages read in a row before other work gets its turn.
 _AT_ONCE = 64
+# Frames of a message without tensors: its type and its payload.
+_SMALL = 2
 
 
 class Inbox:
@@ -83,11 +86,15 @@ class Port:
         self._lost = lost
         self._events = Inbox(self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED), self._disconnected)
 
-    def send(self, identity: bytes, frames: Sequence[bytes]) -> None:
-        """Send one message. Raises GatewayError ``worker_failed`` (503) when no such engine is connected."""
+    def send(self, identity: bytes, frames: Sequence[Any]) -> None:
+        """Send one message. Buffers behind its first two frames are tensors, which are not copied.
+
+        Raises:
+            GatewayError: ``worker_failed`` (503): no such engine is connected.
+        """
         self._greetings.look()
         try:
-            self._router.send_multipart([identity, *frames], zmq.NOBLOCK)
+            self._router.send_multipart([identity, *frames], zmq.NOBLOCK, copy=len(frames) <= _SMALL)
         except zmq.ZMQError as error:
             raise GatewayError(
                 "worker_failed", "the engine is not reachable", status=503, detail=str(error), worker_fault=True

@@ -5,18 +5,20 @@ requests on to the engine, and what the engine says to every process; each knows
 looks like an engine that has connected to all of them, so they need not know.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import zmq
 
 from smg.engines.zmq.address import ZmqAddress
+from smg.engines.zmq.handshake import identity
 from smg.engines.zmq.port import Inbox
 
 
 class Relay:
-    """Connects to processes 1 to ``processes - 1`` as an engine with ``identity``, whose ``greeting`` they get first.
+    """Connects to processes 1 to ``processes - 1`` as an engine whose ranks they get ``greetings`` of first, by number.
 
-    ``send(frames)`` passes a request on to the engine.
+    ``send(rank, frames)`` passes a request on to a rank of the engine.
     """
 
     def __init__(
@@ -24,23 +26,17 @@ class Relay:
         context: "zmq.Context[zmq.Socket[bytes]]",
         address: ZmqAddress,
         processes: int,
-        identity: bytes,
-        greeting: bytes,
-        send: Callable[[list[bytes]], None],
+        greetings: Mapping[int, bytes],
+        send: Callable[[int, list[bytes]], None],
     ) -> None:
         self._outputs: list[zmq.Socket[bytes]] = []
         self._inboxes: list[Inbox] = []
         for process in range(1, processes):
-            requests = context.socket(zmq.DEALER)
-            outputs = context.socket(zmq.PUSH)
-            for socket, endpoint in ((requests, address.input(process)), (outputs, address.output(process))):
-                socket.setsockopt(zmq.IDENTITY, identity)
-                socket.setsockopt(zmq.SNDHWM, 0)
-                socket.setsockopt(zmq.RECONNECT_IVL, 20)
-                socket.connect(endpoint)
-            requests.send(greeting, zmq.NOBLOCK)
-            self._outputs.append(outputs)
-            self._inboxes.append(Inbox(requests, send))
+            self._outputs.append(_connected(context.socket(zmq.PUSH), address.output(process), 0))
+            for rank, greeting in greetings.items():
+                requests = _connected(context.socket(zmq.DEALER), address.input(process), rank)
+                requests.send(greeting, zmq.NOBLOCK)
+                self._inboxes.append(Inbox(requests, partial(send, rank)))
 
     def spread(self, frames: list[bytes]) -> None:
         """Pass a message of the engine on to all processes."""
@@ -58,3 +54,11 @@ class Relay:
         for socket in self._outputs:
             socket.close(linger=1000)
         self._inboxes, self._outputs = [], []
+
+
+def _connected(socket: "zmq.Socket[bytes]", endpoint: str, rank: int) -> "zmq.Socket[bytes]":
+    socket.setsockopt(zmq.IDENTITY, identity(rank))
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RECONNECT_IVL, 20)
+    socket.connect(endpoint)
+    return socket

@@ -20,7 +20,7 @@ class Owner(Protocol):
 
     last_heard: float
 
-    def abort(self, request: EngineRequest, choices: list[int]) -> None:
+    def abort(self, source: "ZmqSource", choices: list[int]) -> None:
         """Tell the engine; never raises."""
         ...
 
@@ -33,11 +33,12 @@ class ZmqSource:
     """The ``Source`` of one request's choices.
 
     An engine core sends all requests' tokens in one message, so nothing can hold back a single one: what a slow client
-    has not taken waits here, and max_tokens bounds it.
+    has not taken waits here, and max_tokens bounds it. ``rank`` is the engine's rank that works on it.
     """
 
-    def __init__(self, owner: Owner, ctx: RequestContext, request: EngineRequest) -> None:
+    def __init__(self, owner: Owner, ctx: RequestContext, request: EngineRequest, rank: int = 0) -> None:
         self.request = request
+        self.rank = rank
         self._owner = owner
         self._open = set(range(request.n))
         self._batches: list[TokenBatch] = []
@@ -89,7 +90,7 @@ class ZmqSource:
             return
         self._error = error
         if self._open:
-            self._owner.abort(self.request, sorted(self._open))
+            self._owner.abort(self, sorted(self._open))
         self._end()
 
     def _stop(self, reason: str) -> None:
@@ -98,7 +99,7 @@ class ZmqSource:
         self._batches.clear()
         if reason != "stop":
             self._error = cancelled_error(reason)
-        self._owner.abort(self.request, sorted(self._open))
+        self._owner.abort(self, sorted(self._open))
         self._end()
 
     def _check_silence(self) -> None:

@@ -15,12 +15,17 @@ from smg.engines import constraints, numbers
 from smg.engines.base import EngineLoad
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import unsupported
-from smg.engines.zmq.frames import Step, check, child
+from smg.engines.zmq.frames import Step, Told, check, child
+from smg.engines.zmq.tensors import Behind
+from smg.engines.zmq.tokenspeed_media import multimodal_inputs
 
 # "Off" for top_k, as the engine itself writes it.
 _ALL = 1 << 30
 _FINISHES = frozenset({"stop", "length", "abort", "error"})
 _INT64 = 2**63 - 1
+# Embeddings in place of ids, session, processor of logits; hidden states; time of arrival; the meeting place of a pair;
+# more ids, more of anything, and the ids before they stood for media: none of it.
+_BEFORE_MEDIA = (None, None, None, False, 0.0, None, None, None, None, None, None)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -67,30 +72,37 @@ class TokenSpeedWire:
         "logit_bias",
         "min_tokens",
         "logprobs",
+        "image",
+        "audio",
+        "video",
+        "mixed_media",
+        "dp_rank",
     }
 
-    def add(self, request: EngineRequest, choice: int, client: int, longest: int) -> bytes:
+    def add(self, request: EngineRequest, choice: int, client: int, told: Told) -> list[Any]:
         """See ``Wire.add``. The scheduler answers to one address, so that ``client`` is nothing to it."""
-        check(request, longest)
+        check(request, told.longest)
         wanted = request.logprobs
         if wanted is not None and wanted.prompt:
             raise unsupported("logprobs", "log probabilities of the prompt")
         if wanted is not None and wanted.top:
             raise unsupported("top_logprobs", "log probabilities of other tokens than the sampled one")
-        return _encoder.encode(
-            [
-                "TokenizedGenerateReqInput",
-                child(request, choice),
-                *(None, None),  # where in-process servers want the answer, and the prompt's text
-                list(request.ids),
-                _sampling(request, choice, longest),
-                wanted is not None,
-                -1,  # log probabilities from which prompt token on: none
-                0,  # of how many other tokens
-                None,  # of which tokens
-                True,  # streamed
-            ]
-        )
+        fields: list[Any] = [
+            "TokenizedGenerateReqInput",
+            child(request, choice),
+            *(None, None),  # where in-process servers want the answer, and the prompt's text
+            list(request.ids),
+            _sampling(request, choice, told.longest),
+            wanted is not None,
+            -1,  # log probabilities from which prompt token on: none
+            0,  # of how many other tokens
+            None,  # of which tokens
+            True,  # streamed
+        ]
+        behind = Behind()
+        if request.media is not None:
+            fields += [*_BEFORE_MEDIA, multimodal_inputs(request.media, behind)]
+        return [_encoder.encode(fields), *behind.frames]
 
     def step(self, frames: Sequence[bytes]) -> Step:
         """See ``Wire.step``. A message whose columns differ in length cannot be trusted, and is none."""
@@ -186,5 +198,8 @@ def _load(columns: _Columns) -> EngineLoad | None:
     if columns.total_pages <= 0:
         return None
     return EngineLoad(
-        running=columns.running, waiting=columns.waiting, usage=columns.active_pages / columns.total_pages
+        dp_rank=max(columns.engine_index, 0),
+        running=columns.running,
+        waiting=columns.waiting,
+        usage=columns.active_pages / columns.total_pages,
     )

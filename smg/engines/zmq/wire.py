@@ -13,14 +13,15 @@ from smg.core.request import Constraint
 from smg.engines import constraints, numbers
 from smg.engines.base import EngineLoad
 from smg.engines.capabilities import CONSTRAINTS
-from smg.engines.zmq.frames import Step, UtilityOutput, check, child
+from smg.engines.zmq.frames import Step, Told, UtilityOutput, check, child
+from smg.engines.zmq.tensors import RAW_VIEW, Behind
+from smg.engines.zmq.vllm_media import features
 
 if TYPE_CHECKING:
     import numpy as np
 
 UTILITY = b"\x03"
 
-_RAW_VIEW = 3  # extension type of a tensor's bytes
 _FINISHES = ("stop", "length", "abort", "error", "stop")
 _INT64 = (-(2**63), 2**63 - 1)
 # Constraint kinds by the names they have here, and who enforces them: the engine core does not choose.
@@ -35,20 +36,20 @@ _STRUCTURED: Mapping[str, str] = {
 _encoder = msgspec.msgpack.Encoder()
 
 
-def add(request: EngineRequest, choice: int, client: int, longest: int) -> bytes:
-    """The payload of an ADD: choice ``choice`` of ``request``, from process ``client`` of the gateway.
-
-    ``longest`` is the engine's context in tokens, 0 when unknown.
+def add(request: EngineRequest, choice: int, client: int, told: Told) -> list[Any]:
+    """The frames of an ADD: choice ``choice`` of ``request``, from process ``client`` of the gateway.
 
     Raises:
         GatewayError: ``invalid_value``, ``unsupported_parameter`` or ``context_length_exceeded`` (400): the engine core
             may die of what it is not prepared for.
     """
-    check(request, longest)
+    check(request, told.longest)
+    behind = Behind()
     fields: list[Any] = [None] * 20
     fields[0] = child(request, choice)
     fields[1] = list(request.ids)
-    fields[3] = _sampling(request, choice, longest)
+    fields[2] = None if request.media is None else features(request.media, told.dtype, behind)
+    fields[3] = _sampling(request, choice, told.longest)
     fields[5] = clock.wall()
     fields[8] = request.dp_rank
     fields[11] = client
@@ -57,7 +58,7 @@ def add(request: EngineRequest, choice: int, client: int, longest: int) -> bytes
     fields[15] = False
     fields[16] = request.id
     fields[19] = False
-    return _encoder.encode(fields)
+    return [_encoder.encode(fields), *behind.frames]
 
 
 def utility(client: int, call: int, method: str, arguments: Sequence[Any] = ()) -> bytes:
@@ -138,7 +139,7 @@ class Outputs(msgspec.Struct, array_like=True):
 
 
 def _extension(code: int, data: memoryview) -> Any:
-    return bytes(data) if code == _RAW_VIEW else None
+    return bytes(data) if code == RAW_VIEW else None
 
 
 _decoder = msgspec.msgpack.Decoder(Outputs, ext_hook=_extension)
@@ -149,11 +150,12 @@ class VllmWire:
 
     runtime: ClassVar[str] = "vllm"
     capabilities: ClassVar[frozenset[str]] = CONSTRAINTS | {
-        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "flush_cache")
+        *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "prompt_logprobs", "flush_cache"),
+        *("image", "video"),
     }
 
-    def add(self, request: EngineRequest, choice: int, client: int, longest: int) -> bytes:
-        return add(request, choice, client, longest)
+    def add(self, request: EngineRequest, choice: int, client: int, told: Told) -> list[Any]:
+        return add(request, choice, client, told)
 
     def step(self, frames: Sequence[bytes]) -> Step:
         try:

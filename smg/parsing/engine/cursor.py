@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
 from smg.core import stream
-from smg.parsing.markers import Hit, Markers
+from smg.parsing.markers import UNSEALED, Hit, Markers, Seals
 
 T = TypeVar("T")
 
@@ -39,11 +39,13 @@ class Malformed(Exception):
 
 class Cursor:
     """``text[at:]`` is what has arrived and is not consumed; ``final`` says that nothing more will, ``cut`` that the
-    output broke off there. ``wait`` is what a reader waits for that needs no other text."""
+    output broke off there. ``wait`` is what a reader waits for that needs no other text. ``markers`` makes those that
+    are legal here."""
 
-    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "text", "wait")
+    __slots__ = ("_kept", "_mark", "_size", "at", "cut", "final", "markers", "text", "wait")
 
-    def __init__(self) -> None:
+    def __init__(self, seals: Seals = UNSEALED) -> None:
+        self.markers = seals.markers
         self.text = ""
         self.at = 0
         self.final = False
@@ -124,10 +126,10 @@ class Cursor:
                     return hit
             yield from self.more()
 
-    def until(self, markers: Markers, sink: Sink, passes: Passes | None = None) -> Wait[Hit]:
+    def until(self, markers: Markers, sink: Sink, passes: Passes | None = None, *, held: bool = False) -> Wait[Hit]:
         """Consume up to a marker and the marker too; what comes before it goes to ``sink`` as it arrives.
 
-        ``passes`` is for sinks that put text into a string of the arguments.
+        ``passes`` is for sinks that put text into a string of the arguments, ``held`` for those that only collect it.
 
         Raises:
             Malformed: the output ended without one.
@@ -143,7 +145,7 @@ class Cursor:
                 return hit
             seen = None if passes is None else passes()
             wait = None if seen is None else stream.Wait("arguments", markers.heads + seen, quoted=True)
-            yield from self.more(wait)
+            yield from self.more(stream.Wait("held", markers.heads) if held else wait)
 
     def unread(self, hit: Hit) -> None:
         """Stand before ``hit`` again, which was consumed last."""

@@ -4,6 +4,7 @@ import re
 
 import msgspec
 
+from smg.core.stream import SEAL
 from smg.parsing.engine import json_text, values
 from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
 from smg.parsing.engine.grammar import Context
@@ -13,7 +14,7 @@ from smg.parsing.markers import markers
 MAX_KEY = 512  # characters
 
 _COLON = markers(":")
-_BARE = re.compile(r"[^,{}\[\]<]*")
+_BARE = re.compile(rf"[^,{{}}\[\]<{SEAL}]*")
 
 
 class GemmaArguments(msgspec.Struct, frozen=True):
@@ -37,8 +38,8 @@ class GemmaArguments(msgspec.Struct, frozen=True):
 
     def _key(self, cursor: Cursor) -> Wait[str]:
         yield from cursor.visible()
-        if (yield from cursor.match(markers(self.quote))) is not None:
-            key, _ = yield from cursor.word(markers(self.quote), MAX_KEY)
+        if (yield from cursor.match(cursor.markers(self.quote))) is not None:
+            key, _ = yield from cursor.word(cursor.markers(self.quote), MAX_KEY)
             if (yield from cursor.visible()) != ":":
                 raise Malformed
             cursor.at += 1
@@ -81,9 +82,9 @@ class GemmaArguments(msgspec.Struct, frozen=True):
             cursor.at += 1
             sink("[")
             yield from self._items(cursor, sink, depth + 1)
-        elif (yield from cursor.match(markers(self.quote))) is not None:
+        elif (yield from cursor.match(cursor.markers(self.quote))) is not None:
             sink('"')
-            yield from cursor.until(markers(self.quote), lambda text: sink(json_text.escape(text)), tuple)
+            yield from cursor.until(cursor.markers(self.quote), lambda text: sink(json_text.escape(text)), tuple)
             sink('"')
         elif char == '"':
             yield from json_text.value(cursor, sink)

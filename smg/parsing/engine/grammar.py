@@ -81,8 +81,13 @@ _TOKENS = (re.compile(r"<[^<>\s\x00\x01]+>"), re.compile(r"\[/?[A-Z_]+\]"), re.c
 
 def special_texts(grammar: Grammar) -> tuple[str, ...]:
     """Every text of the format that a vocabulary may have as a token: they must reach the parser."""
-    found = {token for text in _strings(grammar) for pattern in _TOKENS for token in pattern.findall(text)}
+    found = {token for text in _strings(grammar) for token in tokens_in(text)}
     return tuple(sorted(found.union(grammar.tokens)))
+
+
+def tokens_in(text: str) -> set[str]:
+    """What in ``text`` may be a token of its own."""
+    return {token for pattern in _TOKENS for token in pattern.findall(text)}
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -7,7 +7,7 @@ from smg.parsing.base import Content, Parser, ParserFactory, Piece, Start
 from smg.parsing.engine.calls import Calls
 from smg.parsing.engine.cursor import Cursor, Malformed, Wait
 from smg.parsing.engine.grammar import Call, Context, Grammar, special_texts
-from smg.parsing.markers import Hit, Markers, markers
+from smg.parsing.markers import Hit, Markers
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +29,9 @@ class Machine:
     def __init__(self, grammar: Grammar, start: Start, markers: tuple[str, ...] = ()) -> None:
         self.markers = markers
         self._grammar = grammar
-        self._cursor = Cursor()
+        self._cursor = Cursor(start.seals)
         if grammar.prefill and start.prompt_tail.rstrip().endswith(grammar.prefill):
-            self._cursor.feed(grammar.prefill)
+            self._cursor.feed(start.seals.put(grammar.prefill))
         self._failed = start.failed
         self._calls = Calls(start, grammar.undeclared)
         self._inside = False
@@ -52,6 +52,8 @@ class Machine:
         cursor, calls = self._cursor, self._calls
         if self._run is None:
             return stream.Wait("text")
+        if cursor.wait is not None and cursor.wait.kind == "held":
+            return cursor.wait if cursor.at == len(cursor.text) else None
         if not cursor.idle:
             return None
         if self._between:
@@ -123,7 +125,7 @@ class Machine:
                 texts += call.open
                 if call.pattern is not None:
                     patterns.append(call.pattern)
-        return markers(*texts, patterns=tuple(patterns))
+        return self._cursor.markers(*texts, patterns=tuple(patterns))
 
     def _marker(self, hit: Hit, marker: str) -> Wait[None]:
         grammar = self._grammar
@@ -187,7 +189,7 @@ class Machine:
         cursor.mark()
         try:
             yield from cursor.visible()
-            found = yield from cursor.match(markers(*call.close))
+            found = yield from cursor.match(cursor.markers(*call.close))
         except Malformed:
             found = None
         if found is None:

@@ -9,7 +9,6 @@ import msgspec
 from smg.parsing.engine import json_calls
 from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
 from smg.parsing.engine.grammar import Context
-from smg.parsing.markers import markers
 
 MAX_HEADER = 512  # characters
 
@@ -70,7 +69,7 @@ class Bare(msgspec.Struct, frozen=True):
     def read(self, context: Context) -> Wait[tuple[str, str | None]]:
         cursor = context.cursor
         yield from cursor.visible()
-        ends = markers(*self.ends, *self.kept, *self.ids, *self.names)
+        ends = cursor.markers(*self.ends, *self.kept, *self.ids, *self.names)
         text, hit = yield from cursor.word(ends, MAX_HEADER)
         native_id: str | None = None
         if hit.marker in self.ids:
@@ -110,7 +109,7 @@ def attributes(cursor: Cursor, end: str) -> Wait[dict[str, str]]:
     """
     text = ""
     while True:
-        part, hit = yield from cursor.word(markers(end), MAX_HEADER)
+        part, hit = yield from cursor.word(cursor.markers(end), MAX_HEADER)
         text += part
         if text.count('"') % 2 == 0 or len(text) > MAX_HEADER:
             break
@@ -131,8 +130,8 @@ class Json(msgspec.Struct, frozen=True):
         cursor = context.cursor
         if self.before:
             yield from cursor.visible()
-            yield from cursor.match(markers(*self.before))
+            yield from cursor.match(cursor.markers(*self.before))
         yield from json_calls.arguments(cursor, begin)
         if self.after:
             yield from cursor.visible()
-            yield from cursor.match(markers(*self.after))
+            yield from cursor.match(cursor.markers(*self.after))

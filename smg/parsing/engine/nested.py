@@ -76,7 +76,7 @@ class Nested(msgspec.Struct, frozen=True):
         if not char and context.calls.open and not cursor.cut:
             return False
         opener = f"{self.prefix}<"
-        hit = yield from cursor.match(markers(opener, *self.end))
+        hit = yield from cursor.match(cursor.markers(opener, *self.end))
         if hit is None:
             raise Malformed
         if hit.marker == opener:
@@ -95,7 +95,7 @@ class Nested(msgspec.Struct, frozen=True):
         if depth > json_text.MAX_DEPTH:
             raise Malformed
         closer = f"{self.prefix}</{element.name}>"
-        legal = markers(f"{self.prefix}<", closer, *self.end)
+        legal = cursor.markers(f"{self.prefix}<", closer, *self.end)
         size = 0
 
         def take(text: str) -> None:
@@ -105,7 +105,7 @@ class Nested(msgspec.Struct, frozen=True):
                 raise Malformed
             element.texts.append(text)
 
-        while (hit := (yield from cursor.until(legal, take))).marker != closer:
+        while (hit := (yield from cursor.until(legal, take, held=True))).marker != closer:
             if hit.marker in self.end:
                 cursor.unread(hit)
                 raise Malformed

@@ -18,7 +18,6 @@ from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
 from smg.parsing.engine.grammar import Context
 from smg.parsing.engine.named import MAX_HEADER, Begin, attributes
 from smg.parsing.engine.values import Kinds
-from smg.parsing.markers import markers
 
 LINE_ENDS = ("\n", "\r\n")
 CDATA = "<![CDATA["
@@ -49,7 +48,7 @@ class KeyInTag(msgspec.Struct, frozen=True):
     end: str = ">"
 
     def read(self, cursor: Cursor) -> Wait[tuple[str, Said]]:
-        key, _ = yield from cursor.word(markers(self.end), MAX_HEADER)
+        key, _ = yield from cursor.word(cursor.markers(self.end), MAX_HEADER)
         return key.strip(), None
 
 
@@ -79,16 +78,16 @@ class KeyElement(msgspec.Struct, frozen=True):
     kind: tuple[str, ...] = ()
 
     def read(self, cursor: Cursor) -> Wait[tuple[str, Said]]:
-        key, _ = yield from cursor.word(markers(*self.close), MAX_HEADER)
+        key, _ = yield from cursor.word(cursor.markers(*self.close), MAX_HEADER)
         said: Said = None
         while True:
             yield from skip_blank(cursor)
-            hit = yield from cursor.match(markers(*self.value, *self.kind[:1]))
+            hit = yield from cursor.match(cursor.markers(*self.value, *self.kind[:1]))
             if hit is None:
                 raise Malformed
             if hit.marker in self.value:
                 return key.strip(), said
-            kind, _ = yield from cursor.word(markers(*self.kind[1:]), MAX_HEADER)
+            kind, _ = yield from cursor.word(cursor.markers(*self.kind[1:]), MAX_HEADER)
             said = kind.strip() == "string"
 
 
@@ -148,7 +147,7 @@ class Params(msgspec.Struct, frozen=True):
             if char and char in self.separators:
                 cursor.at += 1
                 continue
-            hit = yield from cursor.match(markers(*self.key.open, *self.end, *self.drop))
+            hit = yield from cursor.match(cursor.markers(*self.key.open, *self.end, *self.drop))
             if hit is None:
                 raise Malformed
             if hit.marker in self.key.open:
@@ -159,11 +158,11 @@ class Params(msgspec.Struct, frozen=True):
 
     def _value(self, cursor: Cursor, sink: Sink, kinds: Kinds, said: Said) -> Wait[None]:
         """Read one value and its closer, and pass on its JSON."""
-        if self.cdata and (yield from cursor.match(markers(CDATA))) is not None:
+        if self.cdata and (yield from cursor.match(cursor.markers(CDATA))) is not None:
             yield from self._cdata(cursor, sink)
             return
         if self.trim:
-            yield from cursor.match(markers(*LINE_ENDS))
+            yield from cursor.match(cursor.markers(*LINE_ENDS))
         if said if said is not None else kinds.plain_string or (self.verbatim and not kinds.names):
             sink('"')
             yield from self._text(cursor, lambda text: sink(json_text.escape(text)), quoted=True)
@@ -186,15 +185,15 @@ class Params(msgspec.Struct, frozen=True):
         ends = (*self.close, *self.key.open, *self.end)
         if self.trim:
             ends = (*ends, *(line + end for line in LINE_ENDS for end in ends))
-        legal = markers(*ends, *self.drop)
+        legal = cursor.markers(*ends, *self.drop)
 
         def passes() -> tuple[str, ...] | None:
-            if not quoted or (blank is not None and blank.holds) or (out is not None and out.holds):
+            if (blank is not None and blank.holds) or (out is not None and out.holds):
                 return None
             return () if out is None else ("&",)
 
         try:
-            while (hit := (yield from cursor.until(legal, into, passes))).marker in self.drop:
+            while (hit := (yield from cursor.until(legal, into, passes, held=not quoted))).marker in self.drop:
                 pass
         finally:
             if out is not None:
@@ -205,10 +204,10 @@ class Params(msgspec.Struct, frozen=True):
 
     def _cdata(self, cursor: Cursor, sink: Sink) -> Wait[None]:
         sink('"')
-        yield from cursor.until(markers(CDATA_END), lambda text: sink(json_text.escape(text)), tuple)
+        yield from cursor.until(cursor.markers(CDATA_END), lambda text: sink(json_text.escape(text)), tuple)
         sink('"')
         yield from cursor.visible()
-        yield from cursor.match(markers(*self.close))
+        yield from cursor.match(cursor.markers(*self.close))
 
 
 class _Held:
@@ -287,5 +286,5 @@ def skip_blank(cursor: Cursor) -> Wait[str]:
     r"""Skip white space, and line ends that the model spelled as ``\n``; returns the next character."""
     while True:
         char = yield from cursor.visible()
-        if char != "\\" or (yield from cursor.match(markers("\\n"))) is None:
+        if char != "\\" or (yield from cursor.match(cursor.markers("\\n"))) is None:
             return char

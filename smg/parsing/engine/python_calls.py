@@ -4,6 +4,8 @@ import re
 
 import msgspec
 
+from smg._native.python_scan import PythonScan
+from smg.core import stream
 from smg.parsing.engine import python_text
 from smg.parsing.engine.cursor import Cursor, Malformed, Sink, Wait
 from smg.parsing.engine.grammar import Body, Context
@@ -16,9 +18,6 @@ LIST: Pattern = ("[", (r"\[(?=[\s\w]|\Z)", r"\s{0,64}", r"[^\W\d][\w.]{0,127}", 
 MAX_NAME = 256
 
 _NAME = re.compile(r"[^\W\d][\w.]*")
-_PLAIN = re.compile(r"[^\"'()\[\]{}]+")
-_CLOSERS = {"(": ")", "[": "]", "{": "}"}
-_RUNS = {quote: re.compile(rf"(?:[^\\{quote[0]}]|\\.)+", re.DOTALL) for quote in ("'", '"', "'''", '"""')}
 
 
 class PythonCalls(msgspec.Struct, frozen=True):
@@ -97,56 +96,17 @@ def enclosed(cursor: Cursor, sink: Sink) -> Wait[None]:
     Raises:
         Malformed: brackets do not match, or the output ended.
     """
-    closers: list[str] = []
+    scan = PythonScan()
     while True:
-        found = _PLAIN.match(cursor.text, cursor.at)
-        if found is not None:
-            sink(found[0])
-            cursor.at = found.end()
-        if cursor.at == len(cursor.text):
-            yield from cursor.more()
-            continue
-        char = cursor.text[cursor.at]
-        if char in "'\"":
-            yield from _string(cursor, char, sink)
-            continue
-        sink(char)
-        cursor.at += 1
-        if char in _CLOSERS:
-            closers.append(_CLOSERS[char])
-            if len(closers) > python_text.MAX_DEPTH:
-                raise Malformed
-        elif closers.pop() != char:
+        end = scan.run(cursor.text, cursor.at)
+        if end > cursor.at:
+            sink(cursor.text[cursor.at : end])
+            cursor.at = end
+        if scan.over:
+            return
+        if scan.stuck:
             raise Malformed
-        if not closers:
-            return
-
-
-def _string(cursor: Cursor, quote: str, sink: Sink) -> Wait[None]:
-    while (ahead := cursor.text[cursor.at : cursor.at + 3]) == quote * len(ahead) and len(ahead) < 3:
-        if cursor.final:
-            break
-        yield from cursor.more()
-    if ahead == quote * 3:
-        quote = ahead
-    sink(quote)
-    cursor.at += len(quote)
-    while True:
-        found = _RUNS[quote].match(cursor.text, cursor.at)
-        if found is not None:
-            sink(found[0])
-            cursor.at = found.end()
-        rest = cursor.text[cursor.at : cursor.at + len(quote)]
-        if rest == quote:
-            sink(quote)
-            cursor.at += len(quote)
-            return
-        if len(rest) == len(quote) and rest[0] == quote[0]:
-            # One or two quotes inside a string that takes three to close.
-            sink(rest[0])
-            cursor.at += 1
-            continue
-        yield from cursor.more()
+        yield from cursor.more(stream.Wait("held", python=scan))
 
 
 class PythonObjects(msgspec.Struct, frozen=True):

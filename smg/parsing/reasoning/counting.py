@@ -1,20 +1,25 @@
 """How many of the generated ids were reasoning, for engines that do not tell (spec text-pipeline 11, 16).
 
-Told by the ids of a family's markers, which are not counted themselves. Families whose markers take several tokens
-can't be counted that way.
+Told by the ids of a family's markers, which are not counted themselves. Where these take several tokens, a parser like
+the one that reads the answer says what of the text is reasoning, and the tokens that end in such text are counted.
 """
 
+import codecs
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
-from smg.parsing.base import Start
+from smg.parsing.base import Content, Parser, Reasoning, Start
 from smg.parsing.format import Format
 from smg.parsing.harmony import CHANNEL, ENDS, MESSAGE, START, Harmony, Together
 from smg.parsing.reasoning import inkling
-from smg.parsing.reasoning.delimiters import DelimiterFactory, Delimiters
+from smg.parsing.reasoning.append import Append
+from smg.parsing.reasoning.delimiters import Delimiters, rules_of
 
 # The id of a token by its text, None for a text that is no token.
 TokenId: TypeAlias = Callable[[str], int | None]
+# What a token adds to the text that parsers read, in UTF-8.
+TokenText: TypeAlias = Callable[[int], bytes]
 
 
 class Counter(Protocol):
@@ -69,11 +74,64 @@ class InAnalysis:
                 self.count += 1
 
 
-def counter(reasoning: Format, start: Start, token_id: TokenId) -> Counter | None:
-    """What counts for ``reasoning`` behind the prompt of ``start``; None where ids do not tell."""
+class InText:
+    """Counts ids whose text ends in what ``parser`` takes for reasoning; its markers are no such text."""
+
+    def __init__(self, parser: Parser, text_of: TokenText) -> None:
+        self.count = 0
+        self._parser = parser
+        self._text_of = text_of
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        # Text that the parser may hold, where in the whole text it begins, and where the tokens in it end.
+        self._text = ""
+        self._start = 0
+        self._ends: list[int] = []
+
+    def take(self, ids: Sequence[int]) -> None:
+        fresh: list[str] = []
+        end = self._start + len(self._text)
+        for token in ids:
+            text = self._utf8.decode(self._text_of(token))
+            end += len(text)
+            # Half a character ends in the one that it begins.
+            self._ends.append(end + bool(self._utf8.getstate()[0]))
+            fresh.append(text)
+        new = "".join(fresh)
+        self._text += new
+        for piece in self._parser.feed(new):
+            if isinstance(piece, Content | Reasoning) and piece.text:
+                self._found(piece.text, isinstance(piece, Reasoning))
+
+    def _found(self, text: str, reasoning: bool) -> None:
+        """The parser has given out ``text``: what comes before it in the whole text was a marker."""
+        place = max(self._text.find(text), 0)
+        start, end = self._start + place, self._start + place + len(text)
+        passed = bisect_right(self._ends, end)
+        if reasoning:
+            self.count += passed - bisect_right(self._ends, start)
+        del self._ends[:passed]
+        self._text = self._text[place + len(text) :]
+        self._start = end
+
+
+def counter(reasoning: Format, start: Start, token_id: TokenId, text_of: TokenText | None = None) -> Counter | None:
+    """What counts for ``reasoning`` behind the prompt of ``start``; None where nothing tells, or only the text of
+    tokens would, and there is no ``text_of``."""
+    found = _by_ids(reasoning, start, token_id)
     factory = reasoning.factory
-    if isinstance(factory, DelimiterFactory):
-        return _between(factory.rules, start, token_id)
+    if found is not None or factory is None or factory is Append or text_of is None:
+        return found
+    parser = factory(start)
+    if start.history:
+        parser.feed(start.seals.put(start.history))
+    return InText(parser, text_of)
+
+
+def _by_ids(reasoning: Format, start: Start, token_id: TokenId) -> Counter | None:
+    factory = reasoning.factory
+    rules = rules_of(factory)
+    if rules is not None:
+        return _between(rules, start, token_id)
     if factory is inkling.Inkling:
         rest = (inkling.HEADER, inkling.TEXT, inkling.TOOL, *inkling.HIDDEN, *inkling.ENDS)
         openers, closers = _ids((inkling.THINKING,), token_id), _ids(rest, token_id)

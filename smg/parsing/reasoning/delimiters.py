@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from smg.core.stream import Wait
+from smg.core.stream import SEAL, Wait
 from smg.parsing.base import Content, ParserFactory, Piece, Reasoning, Start
-from smg.parsing.markers import Markers, markers
+from smg.parsing.markers import Hit, Markers
 
 # Does a call begin after a tool marker, which ends at the given place of the text? None: more text is needed to tell.
 Head: TypeAlias = Callable[[str, int], bool | None]
@@ -67,6 +67,12 @@ class DelimiterFactory(msgspec.Struct, frozen=True):
         return DelimiterParser(self.rules, start)
 
 
+def rules_of(factory: ParserFactory | None) -> Delimiters | None:
+    """The delimiters that parsers of ``factory`` look for, also where another machine reads them; None: it has none."""
+    rules = getattr(factory, "rules", None)
+    return rules if isinstance(rules, Delimiters) else None
+
+
 def factory(delimiters: Delimiters) -> ParserFactory:
     """The parser of ``delimiters``."""
     return DelimiterFactory(delimiters)
@@ -94,10 +100,13 @@ class DelimiterParser:
             *delimiters.drop,
             *delimiters.tokens,
         )
-        self._legal_first = markers(*delimiters.openers, *(() if self._inside else closers))
-        self._legal_inside = markers(*delimiters.openers, *closers, *tools)
-        self._legal_outside = markers(*delimiters.openers, *delimiters.drop)
-        self._legal_after = markers(*delimiters.drop) if delimiters.once else self._legal_outside
+        # A marker that came as its token is one, whatever follows.
+        self._as_tokens = frozenset(tool for tool in tools if start.seals.put(tool).startswith(SEAL))
+        legal = start.seals.markers
+        self._legal_first = legal(*delimiters.openers, *(() if self._inside else closers))
+        self._legal_inside = legal(*delimiters.openers, *closers, *tools)
+        self._legal_outside = legal(*delimiters.openers, *delimiters.drop)
+        self._legal_after = legal(*delimiters.drop) if delimiters.once else self._legal_outside
         self._was_inside = self._inside
 
     def feed(self, text: str) -> list[Piece]:
@@ -146,7 +155,7 @@ class DelimiterParser:
         if hit is None or hit.marker is None:
             return False
         if self._inside and hit.marker in self._rules.tools:
-            return self._tool_marker(pieces, hit.end, final)
+            return self._tool_marker(pieces, hit, final)
         self._at = hit.end
         if hit.marker in self._rules.openers:
             self._inside = self._was_inside = True
@@ -159,15 +168,16 @@ class DelimiterParser:
             return self._legal_inside
         return self._legal_after if self._was_inside else self._legal_outside
 
-    def _tool_marker(self, pieces: list[Piece], end: int, final: bool) -> bool:
+    def _tool_marker(self, pieces: list[Piece], hit: Hit, final: bool) -> bool:
         """The marker of a call inside reasoning: the call itself stays in the text, for the tool parser."""
-        begins = self._rules.head is None or self._rules.head(self._buffer, end)
+        head = None if hit.marker in self._as_tokens else self._rules.head
+        begins = head is None or head(self._buffer, hit.end)
         if begins is None and not final:
             return False
         if begins:
             self._inside = False
         else:
-            self._emit(pieces, end)
+            self._emit(pieces, hit.end)
         return True
 
     def _emit(self, pieces: list[Piece], end: int) -> None:
@@ -181,7 +191,7 @@ def head_of(*heads: str) -> Head:
     """A call begins with white space and one of ``heads``."""
 
     def begins(buffer: str, end: int) -> bool | None:
-        rest = buffer[end : end + HEAD_SPAN].lstrip()
+        rest = buffer[end : end + HEAD_SPAN].replace(SEAL, "").lstrip()
         if any(rest.startswith(head) for head in heads):
             return True
         undecided = len(buffer) - end < HEAD_SPAN and any(head.startswith(rest) for head in heads)
@@ -192,7 +202,7 @@ def head_of(*heads: str) -> Head:
 
 def name_head(buffer: str, end: int) -> bool | None:
     """A call begins with the tool's name, and a line end or a tag after it."""
-    rest = buffer[end : end + HEAD_SPAN]
+    rest = buffer[end : end + HEAD_SPAN].replace(SEAL, "")
     found = _NAME.match(rest)
     if found is not None:
         return True

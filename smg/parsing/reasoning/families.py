@@ -24,7 +24,9 @@ KIMI_INSIDE = Delimiters(start="inside", tools=_KIMI_CALL)
 
 STEP3 = Delimiters(start="inside", tools=("<｜tool_calls_begin｜>",))
 MINIMAX = Delimiters(start="inside", tools=("<minimax:tool_call>",))
-MINIMAX_M3 = Delimiters(("<mm:think>",), ("</mm:think>",), tools=("]<]minimax[>[<tool_call>",))
+MINIMAX_M3 = Delimiters(
+    ("<mm:think>",), ("</mm:think>",), tools=("]<]minimax[>[<tool_call>",), tokens=("]<]minimax[>[",)
+)
 COHERE = Delimiters(
     ("<|START_THINKING|>",),
     ("<|END_THINKING|>",),

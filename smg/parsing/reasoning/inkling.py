@@ -2,7 +2,6 @@
 
 from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Reasoning, Start
-from smg.parsing.markers import markers
 
 HEADER = "<|message_model|>"
 THINKING = "<|content_thinking|>"
@@ -20,7 +19,7 @@ class Inkling:
     def __init__(self, start: Start) -> None:
         self._block = TEXT
         self._buffer = ""
-        self._legal = markers(*self.markers)
+        self._legal = start.seals.markers(*self.markers)
 
     def feed(self, text: str) -> list[Piece]:
         return self._read(text, final=False)
@@ -42,16 +41,16 @@ class Inkling:
             if hit.marker is None:
                 break
             at = hit.end
-            self._enter(pieces, hit.marker)
+            self._enter(pieces, hit.marker, buffer[hit.start : hit.end])
         else:
             self._emit(pieces, buffer[at:])
             at = len(buffer)
         self._buffer = buffer[at:]
         return pieces
 
-    def _enter(self, pieces: list[Piece], marker: str) -> None:
+    def _enter(self, pieces: list[Piece], marker: str, text: str) -> None:
         if marker == TOOL or (self._block == TOOL and marker in ENDS):
-            pieces.append(Content(marker))
+            pieces.append(Content(text))
         self._block = TEXT if marker in ENDS else marker
 
     def _emit(self, pieces: list[Piece], text: str) -> None:

@@ -2,7 +2,7 @@
 
 from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Reasoning, Start
-from smg.parsing.markers import GAP, markers
+from smg.parsing.markers import GAP
 
 _PROMPT_OPENER = "<|open|>think<|sep|>"
 # What the model writes between its thinking and its answer, spelled as in its template.
@@ -33,8 +33,8 @@ class KimiK3:
     def __init__(self, start: Start) -> None:
         self._inside = self.starts_inside(start)
         self._buffer = ""
-        self._inside_legal = markers(OPEN_THINK, CLOSE_THINK, OPEN_TOOLS, *OPENERS, *CLOSERS, END)
-        self._outside_legal = markers(OPEN_THINK, CLOSE_THINK, *OPENERS, *CLOSERS, END)
+        self._inside_legal = start.seals.markers(OPEN_THINK, CLOSE_THINK, OPEN_TOOLS, *OPENERS, *CLOSERS, END)
+        self._outside_legal = start.seals.markers(OPEN_THINK, CLOSE_THINK, *OPENERS, *CLOSERS, END)
 
     @staticmethod
     def starts_inside(start: Start) -> bool:

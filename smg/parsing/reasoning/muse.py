@@ -8,7 +8,7 @@ import re
 
 from smg.core.stream import Wait
 from smg.parsing.base import Content, Piece, Reasoning, Start
-from smg.parsing.markers import GAP, WORD, markers
+from smg.parsing.markers import GAP, WORD
 
 START, MESSAGE = "<|start|>", "<|message|>"
 ENDS = ("<|eom|>", "<|eot|>")
@@ -28,7 +28,8 @@ class Muse:
         found = _WHO.search(start.prompt_tail.rstrip())
         self._thinking = found is not None and found[1] == SELF
         self._buffer = ""
-        self._legal = markers(*_HEADERS, *_BARE, *ENDS)
+        self._seals = start.seals
+        self._legal = start.seals.markers(*_HEADERS, *_BARE, *ENDS)
 
     def feed(self, text: str) -> list[Piece]:
         return self._read(text, final=False)
@@ -51,7 +52,7 @@ class Muse:
             if hit is None or hit.marker is None:
                 break
             at = hit.end
-            who = _WHO.search(buffer[hit.start : hit.end])
+            who = _WHO.search(self._seals.off(buffer[hit.start : hit.end]))
             self._thinking = who is not None and who[1] == SELF
         self._buffer = buffer[at:]
         return pieces

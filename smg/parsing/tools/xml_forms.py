@@ -56,6 +56,7 @@ MINIMAX_M3 = Grammar(
     begin=(f"{_M3}<tool_call>",),
     end=_M3_END[1:],
     wrapped=True,
+    tokens=(_M3,),
 )
 
 MINICPM5 = Grammar(
@@ -119,7 +120,13 @@ GIGACHAT35 = _dsml("｜GCML｜", "tool_calls")
 
 
 def _pairs(
-    call: str, *, end: str = "", begin: tuple[str, ...] = (), close: tuple[str, ...] = (), verbatim: bool = False
+    call: str,
+    *,
+    end: str = "",
+    begin: tuple[str, ...] = (),
+    close: tuple[str, ...] = (),
+    verbatim: bool = False,
+    tokens: tuple[str, ...] = (),
 ) -> Grammar:
     """``<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>``; line ends between them are
     optional."""
@@ -131,13 +138,24 @@ def _pairs(
         verbatim=verbatim,
     )
     name = Bare(ends=("\n", "\\n", f"<tool_sep{end}>"), kept=(f"<arg_key{end}>", closer))
-    return Grammar((Call(Named(name, params), open=(call,), close=(closer,)),), begin=begin, end=close)
+    return Grammar((Call(Named(name, params), open=(call,), close=(closer,)),), begin=begin, end=close, tokens=tokens)
 
 
 GLM = _pairs("<tool_call>")
 IQUEST = _pairs("<iquest_tool_call>", verbatim=True)
 # Tokens of these may carry a suffix after a colon.
-HY_V3 = _pairs(f"<tool_call{WORD}>", end=WORD, begin=(f"<tool_calls{WORD}>",), close=(f"</tool_calls{WORD}>",))
+HY_V3 = _pairs(
+    f"<tool_call{WORD}>",
+    end=WORD,
+    begin=(f"<tool_calls{WORD}>",),
+    close=(f"</tool_calls{WORD}>",),
+    tokens=tuple(
+        f"<{slash}{name}{suffix}>"
+        for name in ("tool_calls", "tool_call", "tool_sep", "arg_key", "arg_value")
+        for slash in ("", "/")
+        for suffix in ("", ":opensource")
+    ),
+)
 
 _IFM_CALL = ("<ifm|tool_call>", "</ifm|tool_call>")
 K2_HORIZON = Grammar(

@@ -43,12 +43,12 @@ class Manual:
         position = self._holder(key, candidates)
         if position < 0:
             position = self._holder(self._key(query, period - 1), candidates)
-        reason = "vacant" if position < 0 else "occupied_hit"
-        if position < 0:
+        vacant = position < 0
+        if vacant:
             position = self._assign(candidates)
         # At once, and not when the worker has begun to answer: the next request of the session may be on its way.
         self._index.insert(key, self._index.ticket(candidates[position].slot))
-        return Choice(position, reason)
+        return Choice(position, "vacant" if vacant else "occupied_hit")
 
     def _key(self, query: Query, period: int) -> PrefixKeys:
         salt = salt_of(query.model, f"sticky:{query.leg}:{period}", query.hints.routing_key or "")

@@ -43,8 +43,8 @@ class FastEncoder:
         except ValueError:
             raise NotByteBpe("more added tokens than can be looked for") from None
 
-    def encode(self, text: str) -> list[int]:
-        """Encode ``text``; added tokens spelled in it are recognised.
+    def encode(self, text: str) -> Sequence[int]:
+        """Encode ``text``; added tokens spelled in it are recognised. Many ids are an array (``id_list``).
 
         Raises what handing over raises, and UnicodeEncodeError for unpaired surrogates, which no tokenizer takes.
         """

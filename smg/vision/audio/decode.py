@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smg.core.errors import GatewayError
+from smg.core.media import Encoded
 from smg.vision.containers import Deadline, opened, undecodable
+from smg.vision.reader import reader
 
 F32: TypeAlias = NDArray[np.float32]
 
@@ -44,7 +46,7 @@ class AudioLimits(NamedTuple):
     timeout_secs: float = 30.0
 
 
-def decode_audio(encoded: bytes, limits: AudioLimits = AudioLimits()) -> Clip:  # noqa: B008 - immutable
+def decode_audio(encoded: Encoded, limits: AudioLimits = AudioLimits()) -> Clip:  # noqa: B008 - immutable
     """Decode a recording, its channels averaged. CPU-bound.
 
     Raises:
@@ -61,7 +63,7 @@ def decode_audio(encoded: bytes, limits: AudioLimits = AudioLimits()) -> Clip:  
     return clip
 
 
-def _sndfile(encoded: bytes, limits: AudioLimits, deadline: Deadline) -> Clip | None:
+def _sndfile(encoded: Encoded, limits: AudioLimits, deadline: Deadline) -> Clip | None:
     """By libsndfile; None when it can't read it, or is not there."""
     try:
         import soundfile
@@ -73,14 +75,14 @@ def _sndfile(encoded: bytes, limits: AudioLimits, deadline: Deadline) -> Clip | 
             yield _mixed(block)
 
     try:
-        with soundfile.SoundFile(io.BytesIO(encoded)) as file:
+        with soundfile.SoundFile(reader(encoded)) as file:
             _check(file.samplerate, file.channels)
             return Clip(_gathered(blocks(), file.samplerate, limits, deadline), file.samplerate)
     except (soundfile.SoundFileError, TypeError, ValueError):
         return None
 
 
-def _container(encoded: bytes, limits: AudioLimits, deadline: Deadline) -> Clip:
+def _container(encoded: Encoded, limits: AudioLimits, deadline: Deadline) -> Clip:
     """By FFmpeg's libraries, the first audio stream."""
     import av
 
@@ -103,8 +105,8 @@ def _container(encoded: bytes, limits: AudioLimits, deadline: Deadline) -> Clip:
 
 
 def _gathered(blocks: Iterator[F32], rate: int, limits: AudioLimits, deadline: Deadline) -> F32:
-    pieces: list[F32] = []
-    count = 0
+    # Grows in place: what may be 256 MiB is there once.
+    samples, count = io.BytesIO(), 0
     for block in blocks:
         deadline.check()
         count += len(block)
@@ -113,8 +115,8 @@ def _gathered(blocks: Iterator[F32], rate: int, limits: AudioLimits, deadline: D
             raise GatewayError("media_too_large", message)
         if count > limits.max_samples:
             raise GatewayError("media_too_large", f"the audio has more than {limits.max_samples} samples")
-        pieces.append(block)
-    return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+        samples.write(block.data)
+    return np.frombuffer(samples.getbuffer(), np.float32) if count else np.zeros(0, np.float32)
 
 
 def _mixed(block: NDArray[Any]) -> F32:

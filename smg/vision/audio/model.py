@@ -8,6 +8,7 @@ import numpy as np
 from blake3 import blake3
 
 from smg.core import clock
+from smg.core.media import Encoded
 from smg.vision.audio.decode import AudioLimits, decode_audio
 from smg.vision.audio.families import AudioConfig, AudioFamily, find_family
 from smg.vision.audio.resample import resample
@@ -49,11 +50,11 @@ class AudioMedium:
             made = self._made[precision] = self._kind(self._config, precision)
         return made
 
-    def weight(self, encoded: bytes | memoryview) -> int:
+    def weight(self, encoded: Encoded) -> int:
         """See ``items.Medium``; estimated from the size, as a recording tells its length only when it is read."""
         return len(encoded) * _WEIGHT
 
-    def process(self, encoded: bytes, precision: Precision | None, split: Split) -> Processed:
+    def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """See ``items.Medium``."""
         started = clock.monotonic()
         clip = decode_audio(encoded, self._limits)

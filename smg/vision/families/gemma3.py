@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from smg.vision.config import HALF, ImageConfig
-from smg.vision.families.base import U8, Family, Layout, Plan, Replacement, Tensor, Vocabulary, token_id
+from smg.vision.families.base import U8, Family, Layout, Plan, Replacement, Tensor, Vocabulary, integers, token_id
 from smg.vision.filters import Flavour
 from smg.vision.layouts import window
 from smg.vision.normalise import Precision
@@ -12,11 +12,12 @@ from smg.vision.pool import Split, serial
 
 
 class Gemma3(Family):
-    """``pixel_values`` [n, 3, S, S]. Pan and scan, off in every published configuration, is not done."""
+    """``pixel_values`` [n, 3, S, S], a view of each image. Pan and scan, off in every published configuration, is not
+    done."""
 
     name = "gemma3"
     placeholder = "<start_of_image>"
-    layout = Layout("batched")
+    layout = Layout("flat", "num_patches")
     filter = "bilinear"
     mean = HALF
     std = HALF
@@ -30,13 +31,13 @@ class Gemma3(Family):
         self.tokens = tokens if isinstance(tokens, int) and tokens > 0 else 256
 
     def plan(self, height: int, width: int) -> Plan:
-        return Plan(height, width, (3, self.height, self.width), self.tokens)
+        return Plan(height, width, (1, 3, self.height, self.width), self.tokens)
 
     def fill(self, image: U8, plan: Plan, out: Tensor, split: Split = serial) -> None:
-        window(self.resized(image, self.height, self.width, split), self.table, out)
+        window(self.resized(image, self.height, self.width, split), self.table, out[0])
 
     def side(self, plans: Sequence[Plan]) -> dict[str, Tensor]:
-        return {}
+        return {"num_patches": integers(plans, lambda plan: plan.shape[0])}
 
     def feature_id(self, vocabulary: Vocabulary) -> int:
         configured = self.config_id("image_token_index", "image_token_id")

@@ -4,7 +4,7 @@ A video is opened, its size, rate and number of frames are read, and what is to 
 is decoded from its beginning and only the frames that were asked for become pixels, one at a time.
 
 Pictures are turned as the container says, as OpenCV (vLLM's reader) and torchcodec (Hugging Face's) do: by its display
-matrix, in steps of 90 degrees.
+matrix, in steps of 90 degrees. Mirrors in it are not applied, as neither of the two does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smg.core.errors import GatewayError
+from smg.core.media import Encoded
 from smg.vision.containers import Deadline, opened, undecodable
 
 U8 = NDArray[np.uint8]
@@ -54,7 +55,7 @@ class VideoLimits(NamedTuple):
 
 
 def read_video(
-    encoded: bytes,
+    encoded: Encoded,
     choose: Callable[[VideoInfo], Sequence[int]],
     take: Callable[[int, U8], None],
     limits: VideoLimits = VideoLimits(),  # noqa: B008 - immutable
@@ -85,7 +86,7 @@ def read_video(
     raise undecodable("video", "has no frames that can be decoded")
 
 
-def _info(encoded: bytes, limits: VideoLimits, deadline: Deadline) -> VideoInfo:
+def _info(encoded: Encoded, limits: VideoLimits, deadline: Deadline) -> VideoInfo:
     with opened(encoded, "video") as container:
         stream = _stream(container)
         width, height = stream.codec_context.width, stream.codec_context.height
@@ -105,7 +106,7 @@ def _info(encoded: bytes, limits: VideoLimits, deadline: Deadline) -> VideoInfo:
     return VideoInfo(frames, height, width, fps, turns)
 
 
-def _turns(encoded: bytes, deadline: Deadline) -> int:
+def _turns(encoded: Encoded, deadline: Deadline) -> int:
     """How often the pictures are to be turned: the first one tells, to the nearest 90 degrees."""
     with opened(encoded, "video") as container:
         stream = _stream(container)
@@ -126,7 +127,7 @@ def _count(container: Any, stream: Any, deadline: Deadline) -> int:
 
 
 def _pick(
-    encoded: bytes,
+    encoded: Encoded,
     indices: Sequence[int],
     info: VideoInfo,
     take: Callable[[int, U8], None],

@@ -9,6 +9,7 @@ from blake3 import blake3
 
 from smg.core import clock
 from smg.core.errors import GatewayError
+from smg.core.media import Encoded
 from smg.vision.cache import Processed
 from smg.vision.config import parse_config
 from smg.vision.families.base import Tensor, token_id
@@ -62,11 +63,11 @@ class VideoMedium:
             made = self._made[precision] = self._kind(self._config, self._flavour, precision, self._sampling)
         return made
 
-    def weight(self, encoded: bytes | memoryview) -> int:
+    def weight(self, encoded: Encoded) -> int:
         """See ``items.Medium``; estimated from the size, as frames cost what they have of pixels."""
         return len(encoded) * _WEIGHT
 
-    def process(self, encoded: bytes, precision: Precision | None, split: Split) -> Processed:
+    def process(self, encoded: Encoded, precision: Precision | None, split: Split) -> Processed:
         """See ``items.Medium``. Frames become patches one at a time, so that one of them is held as pixels."""
         making = _Making(self.family(precision or "float32"), precision, split, self._limits.max_tensor_bytes)
         started = clock.monotonic()

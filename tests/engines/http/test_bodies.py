@@ -43,7 +43,7 @@ class TestFields:
         fields = Fields(b'{"model":"x","n":null,"list":[1,2],"bad":"\xff"}')
         assert (fields.text("model"), fields.text("list"), fields.text("none")) == ("x", "", "")
         assert (fields.get("list"), fields.get("n"), fields.get("none")) == ([1, 2], None, None)
-        assert (fields.raw("list"), fields.raw("n"), fields.raw("none")) == (b"[1,2]", b"", b"")
+        assert (fields.view("list"), fields.view("n"), fields.view("none")) == (b"[1,2]", b"", b"")
 
     @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'"x"', b"null"])
     def test_what_is_no_object(self, body):

@@ -19,7 +19,7 @@ ID, PROMPT, PARAMS, CLIENT = 0, 1, 3, 11
 class MockCore:
     """``tokens(add)`` gives the ids of a request; ``delay`` is in seconds per step; ``stall`` answers nothing.
 
-    ``adds``, ``aborts`` and ``calls`` are what was asked.
+    ``adds``, ``aborts`` and ``calls`` are what was asked, ``behind`` the frames of tensors that came with each add.
     """
 
     identity = b"\x00\x00"
@@ -31,6 +31,7 @@ class MockCore:
         self.finish = 0
         self.aux = False
         self.adds: list[list[Any]] = []
+        self.behind: list[list[bytes]] = []
         self.aborts: list[str] = []
         self.calls: list[Any] = []
         self.addresses: dict[str, Any] = {}
@@ -73,10 +74,11 @@ class MockCore:
 
     async def _listen(self, socket: zmq.asyncio.Socket) -> None:
         while True:
-            kind, payload = await socket.recv_multipart()
-            value = msgspec.msgpack.decode(payload)
+            kind, payload, *behind = await socket.recv_multipart()
+            value = msgspec.msgpack.decode(payload, ext_hook=lambda code, data: bytes(data))
             if kind == b"\x00":
                 assert len(value) == 20
+                self.behind.append(behind)
                 self.adds.append(value)
                 self._running[value[ID]] = value
                 self._left[value[ID]] = list(self.tokens(value))[: value[PARAMS]["max_tokens"]]

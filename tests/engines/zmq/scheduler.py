@@ -11,17 +11,20 @@ from tests.engines.zmq.core import MockCore
 VERSION = "tokenspeed-1.0"
 READY = {"max_model_len": 128, "num_gpu_blocks": 64, "dtype": "bfloat16", "vllm_version": VERSION, "max_num_seqs": 8}
 # Positions of a request's fields and of its sampling parameters.
-RID, IDS, PARAMS, LOGPROB = 1, 4, 5, 6
+RID, IDS, PARAMS, LOGPROB, MEDIA = 1, 4, 5, 6, 22
 MAX_TOKENS, STOP_IDS = 0, 2
 
 
 class MockScheduler(MockCore):
-    """As ``MockCore``. ``ends`` replaces the reason of every end; ``tail`` is what a message has behind its columns."""
+    """As ``MockCore``. ``ends`` replaces the reason of every end; ``tail`` is what a message has behind its columns. It
+    is the data-parallel rank ``rank`` of ``ranks``."""
 
-    def __init__(self, handshake: str, *args: Any, **fields: Any) -> None:
-        super().__init__(handshake, *args, **fields)
+    def __init__(self, handshake: str, *args: Any, rank: int = 0, ranks: int = 1) -> None:
+        super().__init__(handshake, *args)
         self.ends = ""
-        self.tail: list[Any] = [0, 1, 3, 100, 400, "of a later version"]
+        self.identity = rank.to_bytes(2, "little")
+        self.ready = READY | {"data_parallel_size": ranks, "data_parallel_rank": rank}
+        self.tail: list[Any] = [rank, 1, 3, 100, 400, "of a later version"]
 
     async def __aenter__(self) -> "MockScheduler":
         greeting = self._socket(zmq.DEALER, self._handshake)
@@ -29,7 +32,7 @@ class MockScheduler(MockCore):
         self.addresses = msgspec.msgpack.decode(await greeting.recv())["addresses"]
         await greeting.send(msgspec.msgpack.encode({"status": "READY"}))
         socket = self._socket(zmq.DEALER, self.addresses["inputs"][0])
-        await socket.send(msgspec.msgpack.encode(READY))
+        await socket.send(msgspec.msgpack.encode(self.ready))
         self.outputs = [self._socket(zmq.PUSH, self.addresses["outputs"][0])]
         self._tasks += [asyncio.create_task(self._listen(socket)), asyncio.create_task(self._step_for_ever())]
         greeting.close(linger=100)
@@ -37,15 +40,16 @@ class MockScheduler(MockCore):
 
     async def _listen(self, socket: Any) -> None:
         while True:
-            kind, payload = await socket.recv_multipart()
-            value = msgspec.msgpack.decode(payload)
+            kind, payload, *behind = await socket.recv_multipart()
+            value = msgspec.msgpack.decode(payload, ext_hook=lambda code, data: bytes(data))
             if kind == b"\x01":
                 self.aborts += value
                 for rid in value:
                     self._running.pop(rid, None)
                 continue
             assert value[0] == "TokenizedGenerateReqInput"
-            assert (len(value), len(value[PARAMS])) == (11, 29)
+            assert (len(value), len(value[PARAMS])) in ((11, 29), (MEDIA + 1, 29))
+            self.behind.append(behind)
             self.adds.append(value)
             self._running[value[RID]] = value
             self._left[value[RID]] = list(self.tokens(value))[: value[PARAMS][MAX_TOKENS]]

@@ -13,6 +13,7 @@ from smg.core.errors import GatewayError
 from smg.core.request import Constraint, Limits, Logprobs, Sampling
 from smg.engines.zmq.address import parse
 from smg.engines.zmq.driver import ZmqDriver
+from smg.engines.zmq.frames import Told
 from smg.engines.zmq.tokenspeed import TokenSpeedWire
 from tests.engines.zmq.rebound import rebound
 from tests.engines.zmq.scheduler import IDS, PARAMS, RID, STOP_IDS, MockScheduler
@@ -64,7 +65,8 @@ class TestHandshake:
     async def test_what_it_has_not_is_not_offered(self, at):
         await at.control.info()
         assert {"generate", "n", "seed", "logprobs", "json_schema"} <= at.control.capabilities
-        assert not at.control.capabilities & {"prompt_logprobs", "flush_cache", "loads", "embed", "image", "dp_rank"}
+        assert not at.control.capabilities & {"prompt_logprobs", "flush_cache", "loads", "embed"}
+        assert (await at.control.info()).lacks == {"dp_rank"}
         with pytest.raises(GatewayError) as caught:
             await at.control.flush_cache()
         assert caught.value.status == 501
@@ -217,7 +219,7 @@ class TestEnds:
 
 class TestPositions:
     def sent(self, **changes):
-        return msgspec.msgpack.decode(TokenSpeedWire().add(request(**changes), 0, 1, 128))
+        return msgspec.msgpack.decode(TokenSpeedWire().add(request(**changes), 0, 1, Told(128))[0])
 
     def test_a_bare_request(self):
         assert self.sent() == [
@@ -287,3 +289,68 @@ class TestPositions:
 
     def test_stop_ids_are_where_the_mock_looks(self):
         assert self.sent()[PARAMS][STOP_IDS] == [9]
+
+
+class TestRanks:
+    """Each data-parallel rank is a scheduler of its own, behind the same address."""
+
+    @pytest.fixture
+    async def at(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+        url, loads, labels = free_url(), [], LABELS | {"dp_size": "2"}
+        control = ZmqDriver(url, 0, 2, LABELS)
+        worker = ZmqDriver(url, 1, labels=labels, on_load=loads.append, runtime="tokenspeed")
+        place = Place(control, [worker], loads)
+        place.ranks = [MockScheduler(parse(url).handshake, rank=rank, ranks=2) for rank in (0, 1)]
+        try:
+            async with place.ranks[0]:
+                await until(lambda: control._handshake.ranks)
+                place.early = control._handshake.facts
+                async with place.ranks[1]:
+                    await until(lambda: control._handshake.facts is not None)
+                    yield place
+        finally:
+            for driver in (worker, control):
+                await driver.close()
+
+    async def test_the_engine_is_there_when_all_ranks_are(self, at):
+        assert at.early is None
+        info = await at.control.info()
+        assert (info.labels["dp_size"], info.lacks) == ("2", frozenset())
+        assert await at.control.health(1.0)
+
+    async def test_a_pinned_request_goes_to_its_rank(self, at):
+        for rank in (1, 0, 1):
+            await at.run(dp_rank=rank)
+        assert [len(each.adds) for each in at.ranks] == [1, 2]
+
+    @pytest.mark.parametrize("rank", [2, -1])
+    async def test_a_rank_that_there_is_not_is_the_client_s_mistake(self, at, rank):
+        with pytest.raises(GatewayError, match="ranks 0 to 1") as caught:
+            await at.run(dp_rank=rank)
+        assert (caught.value.status, caught.value.param) == (400, "data_parallel_rank")
+        assert at.workers[0]._sources == {}
+
+    async def test_others_go_to_each_in_turn(self, at):
+        for _ in range(4):
+            await at.run()
+        assert [len(each.adds) for each in at.ranks] == [2, 2]
+
+    async def test_an_abort_reaches_who_works_on_it(self, at):
+        at.ranks[1].stall = True
+        source = await at.workers[0].open(RequestContext("q"), request(dp_rank=1))
+        await until(lambda: at.ranks[1].adds)
+        await source.cancel("client_disconnect")
+        await until(lambda: at.ranks[1].aborts)
+        assert at.ranks[0].aborts == []
+
+    async def test_loads_tell_their_rank(self, at):
+        await at.run(dp_rank=1)
+        await at.run(dp_rank=0)
+        assert {load.dp_rank for load in at.loads} == {0, 1}
+
+    async def test_a_control_process_that_starts_later_knows_all(self, at):
+        await at.control.close()
+        again = await rebound(lambda: ZmqDriver(at.control.url, 0, 2, LABELS))
+        assert (await again.info()).labels["dp_size"] == "2"
+        await again.close()

@@ -15,6 +15,7 @@ from smg.core.request import Constraint, Limits, Logprobs, Sampling
 from smg.engines.zmq import source as source_module
 from smg.engines.zmq.address import clear, parse, prepare
 from smg.engines.zmq.driver import ZmqDriver
+from smg.engines.zmq.frames import Told
 from smg.engines.zmq.wire import VllmWire
 from tests.engines.zmq.core import ID, PARAMS, MockCore
 from tests.engines.zmq.rebound import rebound
@@ -353,7 +354,7 @@ class TestAddresses:
 
 
 def test_every_field_has_its_position():
-    fields = msgspec.msgpack.decode(VllmWire().add(request(dp_rank=0, trace="00-a-b-01"), 0, 4, 128))
+    fields = msgspec.msgpack.decode(VllmWire().add(request(dp_rank=0, trace="00-a-b-01"), 0, 4, Told(128))[0])
     assert len(fields) == 20
     assert [fields[place] for place in (8, 11, 12, 13, 15, 19)] == [0, 4, 0, 0, False, False]
     assert fields[14] == {"traceparent": "00-a-b-01"}

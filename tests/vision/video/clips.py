@@ -26,9 +26,14 @@ def encoded(frames: np.ndarray, fps: Fraction | int = 10, container: str = "mp4"
 
 def turned(mp4: bytes, degrees: int) -> bytes:
     """``mp4`` with a display matrix that has players turn its pictures clockwise, as telephones write it."""
+    a, b = {0: (1, 0), 90: (0, 1), 180: (-1, 0), 270: (0, -1)}[degrees]
+    return shown(mp4, a, b, -b, a)
+
+
+def shown(mp4: bytes, a: int, b: int, c: int, d: int) -> bytes:
+    """``mp4`` with the display matrix of these numbers: its columns go along (a, b), its rows along (c, d)."""
     one = 1 << 16
-    a, b = {0: (one, 0), 90: (0, one), 180: (-one, 0), 270: (0, -one)}[degrees]
-    matrix = struct.pack(">9i", a, b, 0, -b, a, 0, 0, 0, 1 << 30)
+    matrix = struct.pack(">9i", a * one, b * one, 0, c * one, d * one, 0, 0, 0, 1 << 30)
     # Of a track's header, version 0: flags, times, number, length, layer and volume stand before it.
     at = mp4.index(b"tkhd") + 4 + 40
     assert mp4[at - 40] == 0

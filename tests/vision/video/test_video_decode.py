@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from clips import encoded, turned
+from clips import encoded, shown, turned
 from video_cases import moving
 
 from smg.core.errors import GatewayError
@@ -60,6 +60,19 @@ def test_pictures_are_turned_as_the_container_says(degrees):
     upright = np.rot90(FRAMES, -degrees // 90, axes=(1, 2))
     assert (info.height, info.width) == upright.shape[1:3]
     np.testing.assert_array_equal(np.stack(taken), upright)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "clockwise"),
+    [((-1, 0, 0, 1), 180), ((1, 0, 0, -1), 0), ((0, 1, 1, 0), 90), ((0, -1, -1, 0), 270)],
+    ids=["left to right", "top to bottom", "along the diagonal", "along the other"],
+)
+def test_mirrors_are_turned_and_not_mirrored_as_opencv_does(matrix, clockwise):
+    # What OpenCV 5.0 makes of these very files; torchcodec turns by the same angle, and mirrors nothing either.
+    [info], taken = read(shown(encoded(FRAMES), *matrix))
+    expected = np.rot90(FRAMES, -clockwise // 90, axes=(1, 2))
+    assert (info.height, info.width) == expected.shape[1:3]
+    np.testing.assert_array_equal(np.stack(taken), expected)
 
 
 def test_several_threads_give_the_same_frames():

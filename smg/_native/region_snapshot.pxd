@@ -1,0 +1,5 @@
+from smg._native.region_tenants cimport RegionTenants
+
+
+cdef class RegionSnapshot(RegionTenants):
+    pass
