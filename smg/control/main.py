@@ -23,7 +23,7 @@ from smg.fleet.kubernetes.api import PodsApi
 from smg.fleet.kubernetes.pods import Rules
 from smg.fleet.kubernetes.source import KubernetesSource
 from smg.fleet.legs import LegSource
-from smg.fleet.sources import StaticSource, WorkerSource
+from smg.fleet.sources import EmbeddedSource, StaticSource, WorkerSource
 from smg.telemetry.metrics import Metrics
 
 log = logging.getLogger("smg.control")
@@ -54,7 +54,7 @@ async def serve(
     sources: list[WorkerSource] = [
         StaticSource(settings.fleet.worker_urls, settings.fleet.backend, settings.fleet.worker_api_key),
         legs,
-        StaticSource(extra_urls),
+        EmbeddedSource(extra_urls),
     ]
     named = len(settings.fleet.worker_urls) + len(legs.specs) + len(extra_urls)
     if settings.fleet.discovery_file is not None:

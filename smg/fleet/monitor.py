@@ -19,6 +19,7 @@ from smg.fleet import loads
 from smg.fleet.health import Health, Thresholds
 from smg.fleet.records import WorkerRecord
 from smg.fleet.registry import Registry
+from smg.fleet.sources import EmbeddedSource
 
 log = logging.getLogger("smg.fleet")
 
@@ -271,7 +272,9 @@ class WorkerMonitor:
         before = self._health.status
         status = self._health.bad(clock.monotonic(), passive)
         if before != status or self._health.failures == 1:
-            log.warning(
+            starting = self.worker.origin == EmbeddedSource.name and status == "pending"
+            log.log(
+                logging.INFO if starting else logging.WARNING,
                 "probe failed",
                 extra={"worker": self.worker.url, "worker_id": self.worker.id, "reason": reason, "error": detail},
             )

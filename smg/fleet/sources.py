@@ -108,6 +108,12 @@ class StaticSource:
         yield self._specs
 
 
+class EmbeddedSource(StaticSource):
+    """The engine that the gateway has started itself; that it does not answer at first is no news."""
+
+    name = "embedded"
+
+
 class ApiSource:
     """The workers that the admin API has added, by URL; ``specs`` are those of an earlier control process."""
 

@@ -123,6 +123,8 @@ class GatewayRequest(Request):
         """As Sanic's. Raises BadRequest for a head that is not quite one; Sanic gives none where it makes one up."""
         if head and _HEAD.fullmatch(head) is None:
             raise BadRequest("the request's head is malformed")
+        if len(headers.getall("host", ())) > 1:
+            raise BadRequest("the request has more than one Host header")
         super().__init__(url_bytes, headers, version, method, head=head, **more)
 
     @property

@@ -61,10 +61,10 @@ def test_a_model_is_bounded_by_its_tightest_engine(registry, view, told):
 def probe(registry, region):
     """Run a monitor on an engine until a condition holds; returns the models it asked a tokenizer for."""
 
-    async def run(engine, until, timeout=5.0):
+    async def run(engine, until, timeout=5.0, origin="flags"):
         asked = []
         thresholds = Thresholds(down_interval=0.02, interval=0.02)
-        worker = registry.add(WorkerSpec(engine.url))
+        worker = registry.add(WorkerSpec(engine.url), origin)
         monitor = WorkerMonitor(registry, region, worker, thresholds, timeout, asyncio.Semaphore(4), asked.append)
         task = asyncio.create_task(monitor.run())
         async with asyncio.timeout(10):
@@ -76,6 +76,16 @@ def probe(registry, region):
         return asked
 
     return run
+
+
+@pytest.mark.parametrize(("origin", "level"), [("flags", "WARNING"), ("embedded", "INFO")])
+async def test_a_first_probe_in_vain_is_news_unless_the_gateway_has_just_started_the_engine(
+    probe, caplog, origin, level
+):
+    caplog.set_level("INFO", "smg.fleet")
+    async with MockEngine(Script(healthy=False)) as engine:
+        await probe(engine, lambda: "probe failed" in caplog.text, origin=origin)
+    assert [record.levelname for record in caplog.records if record.message == "probe failed"] == [level]
 
 
 async def test_the_tokenizer_of_an_unwell_engine_is_not_fetched_with_every_probe(registry, probe):

@@ -99,6 +99,9 @@ async def test_errors_have_the_shape_of_the_dialect_that_owns_the_path(applicati
         (b"GET /p\x00id HTTP/1.1\r\nHost: t\r\n\r\n", 400),
         (b"GET /p\xffid HTTP/1.1\r\nHost: t\r\n\r\n", 400),
         (b"GET http:// HTTP/1.1\r\nHost: t\r\n\r\n", 400),
+        # Two of them lead proxies and gateways to different places (RFC 9112 3.2).
+        (b"GET /pid HTTP/1.1\r\nHost: t\r\nHost: t\r\n\r\n", 400),
+        (b"GET /pid HTTP/1.1\r\nHost: t\r\nhOST: other\r\n\r\n", 400),
         (b"POST /echo HTTP/1.1\r\nExpect: magic\r\nContent-Length: 1\r\n\r\n", 417),
     ],
 )
