@@ -16,7 +16,6 @@ from smg.control.kv_events import KvSubscriptions
 from smg.control.prepared_kernels import PreparedKernels
 from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
-from smg.core import clock
 from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo, EngineLoad
 from smg.engines.driver import GrpcDriver
@@ -40,9 +39,8 @@ PROCESS = 0  # control's row in the region
 _MAX_PROBES = 128
 # Changes that come together are published together.
 _PUBLISH_DELAY = 0.02
-# Every request worker reads what is published, which takes longer than to write it: not more often than this times what
-# writing has taken.
-_PUBLISH_SHARE = 15
+# Every request worker reads what has changed, a part per turn: seconds for one.
+_PART_SECS = 0.005
 # How often the failures that request workers report are looked at.
 _LOOK_INTERVAL = 0.1
 _DRAIN_INTERVAL = 0.1
@@ -334,13 +332,11 @@ class FleetControl:
         return found
 
     async def _publish_changes(self) -> None:
-        cost = 0.0
+        changed = 0
         while True:
             await self.registry.dirty.wait()
-            await asyncio.sleep(max(_PUBLISH_DELAY, cost * _PUBLISH_SHARE))
-            began = clock.monotonic()
-            self.registry.publish()
-            cost = clock.monotonic() - began
+            await asyncio.sleep(max(_PUBLISH_DELAY, changed * _PART_SECS))
+            changed = await self.registry.publish_in_turns()
             self._kernels.look(self.registry.workers)
 
     async def _sweep_index(self) -> None:

@@ -29,7 +29,7 @@ class RankRecord(msgspec.Struct, frozen=True):
     slot: int
 
 
-class WorkerRecord(msgspec.Struct):
+class WorkerRecord(msgspec.Struct, omit_defaults=True):
     """One engine. ``slot`` indexes the region's worker table and stays the same for the worker's life.
 
     ``runtime`` is the driver's name (a row of ``smg.engines.table``), empty until probed. ``status`` here is the last
