@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from smg.fleet.records import FleetSnapshot, ModelRecord, TokenizerRecord, WorkerRecord
 
@@ -74,10 +75,11 @@ class Reading:
     def __init__(self, blob: bytes | None = None, before: "Reading | None" = None) -> None:
         head = Published() if blob is None else _head(blob)
         self.version = head.version
+        self.shape: int = 0 if before is None else before.shape
         self._refused, self._tokenizers = list(head.refused), list(head.tokenizers)
         workers = None if before is None else before._workers
         models = None if before is None else before._models
-        self._workers: _Column[WorkerRecord] = _Column(head.workers, workers, _workers)
+        self._workers: _Column[WorkerRecord] = _Column(head.workers, workers, _workers, _alike)
         self._models: _Column[ModelRecord] = _Column(head.models, models, _models)
 
     @property
@@ -92,18 +94,37 @@ class Reading:
     def snapshot(self) -> FleetSnapshot:
         """What has been read."""
         workers, models = self._workers.finish(), self._models.finish()
-        return FleetSnapshot(self.version, workers, models, self._refused, self._tokenizers)
+        if not (self.shape and self._workers.alike and self._models.alike):
+            self.shape = self.version
+        return FleetSnapshot(self.version, workers, models, self._refused, self._tokenizers, self.shape)
 
     def worker(self, id: str) -> WorkerRecord | None:
         """Find a worker, once the snapshot has been made."""
         return self._workers.known.get(id)
 
 
-class _Column(Generic[R]):
-    """The records of one kind, by the parts they come in; ``known`` has those of a finished column by their ids."""
+def _alike(old: WorkerRecord, new: WorkerRecord) -> bool:
+    """Whether only the worker's status is another."""
+    return replace(old, status=new.status, reason=new.reason) == new
 
-    def __init__(self, parts: Iterable[Part], before: "_Column[R] | None", decode: Callable[[bytes], list[R]]) -> None:
+
+class _Column(Generic[R]):
+    """The records of one kind, by the parts they come in.
+
+    Of a finished column ``known`` has the records by their ids, and ``alike`` tells whether they are those of
+    ``before`` in its order, each equal or, if ``same`` is given, the same by that.
+    """
+
+    def __init__(
+        self,
+        parts: Iterable[Part],
+        before: "_Column[R] | None",
+        decode: Callable[[bytes], list[R]],
+        same: Callable[[R, R], bool] = lambda old, new: False,
+    ) -> None:
         self._decode = decode
+        self._same = same
+        self.alike = True
         self._before: Mapping[str, R] = {} if before is None else before.known
         earlier = {} if before is None else before._packed
         self._packed: dict[int, bytes] = {part.number: part.records for part in parts}
@@ -124,10 +145,14 @@ class _Column(Generic[R]):
 
     def _kept(self, record: R) -> R:
         old = self._before.get(record.id)
-        return old if old is not None and old == record else record
+        if old is not None and old == record:
+            return old
+        self.alike = self.alike and old is not None and self._same(old, record)
+        return record
 
     def finish(self) -> list[R]:
         records = [record for number in self._packed for record in self._records[number]]
         self.known = {record.id: record for record in records}
+        self.alike = self.alike and list(self.known) == list(self._before)
         self._before = {}
         return records

@@ -69,6 +69,7 @@ class Registry:
         self._models = {model.id: model for model in snapshot.models}
         self._stale = False  # whether the models are to be derived anew
         self.revision = 0
+        self._looked = -1  # the revision that conflicts were looked for in
         self._leaving: list[int] = []  # slots of workers that the last snapshot still has
         self.refused = set(snapshot.refused)
         self._tokenizers = {record.id: record for record in snapshot.tokenizers}
@@ -255,7 +256,9 @@ class Registry:
     def publish(self) -> None:
         """Write the snapshot to the region. One that does not fit is logged, and the last one stays in force."""
         self.dirty.clear()
-        self._conflicts.look(self.models, self.workers)
+        if self._looked != self.revision:
+            self._looked = self.revision
+            self._conflicts.look(self.models, self.workers)
         published = Published(
             version=self._region.snapshot_version() + 1,
             workers=self._parts.packed(),
@@ -274,6 +277,9 @@ class Registry:
     async def publish_in_turns(self) -> int:
         """Publish like ``publish``, with other tasks' turns in between; returns how many parts had changed."""
         changed = self._parts.behind
+        if self._stale:
+            self._derived()
+            await asyncio.sleep(0)
         while self._parts.behind > AT_ONCE:
             self._parts.pack_one()
             await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from smg._native.region import Region
 from smg.fleet import parts, published, slots
 from smg.fleet.parts import WorkerParts
 from smg.fleet.published import AT_ONCE, PART, Published, Reading, encode, parts_of, read
-from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
+from smg.fleet.records import FleetSnapshot, ModelRecord, RankRecord, WorkerRecord
 from smg.fleet.registry import Registry
 from smg.fleet.slots import REST_SECS, FreeSlots
 from smg.fleet.sources import WorkerSpec
@@ -53,7 +53,7 @@ class Fleet:
         self.parts = WorkerParts()
         self.workers: list[WorkerRecord] = []
         self.models: list[ModelRecord] = []
-        self.joined = 0
+        self.joined = self.version = 0
         self.changed: set[str] = set()
 
     def apply(self, change, number):
@@ -77,7 +77,8 @@ class Fleet:
                 self.parts.touch(worker.id)
 
     def publish(self):
-        return encode(Published(1, self.parts.packed(), parts_of(self.models)))
+        self.version += 1
+        return encode(Published(self.version, self.parts.packed(), parts_of(self.models)))
 
 
 @given(CHANGES)
@@ -91,13 +92,17 @@ def test_any_changes_read_in_parts_give_what_the_whole_gives(changes):
             blob = fleet.publish()
             reading = Reading(blob, last)
             found = everything(reading)
-            assert found == read(blob) == FleetSnapshot(1, fleet.workers, fleet.models)
+            assert found.workers == read(blob).workers == fleet.workers
+            assert found.models == read(blob).models == fleet.models
             assert list(fleet.parts) == fleet.workers
             assert all(reading.worker(worker.id) is worker for worker in found.workers)
             before = {record.id: record for record in [*seen.workers, *seen.models]}
             for record in [*found.workers, *found.models]:
                 if record.id in before and record.id not in fleet.changed:
                     assert record is before[record.id]
+            # Only the reasons of statuses change here, apart from who is there.
+            ids = [[record.id for record in one.workers + one.models] for one in (seen, found)]
+            assert found.alike(seen) == (seen.version > 0 and ids[0] == ids[1])
             last, seen = reading, found
             fleet.changed.clear()
 
@@ -125,6 +130,32 @@ def test_only_parts_that_have_changed_are_packed_and_unpacked():
     fleet.apply("join", 1)
     assert fleet.parts.behind == 2
     assert Reading(fleet.publish(), last).left == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "alike"),
+    [
+        ("status", "ready", True),
+        ("reason", "slow", True),
+        ("labels", {"zone": "b"}, False),
+        ("features", frozenset({"n"}), False),
+        ("priority", 60, False),
+        ("ranks", [RankRecord(0, 7)], False),
+    ],
+)
+def test_a_fleet_is_alike_when_only_statuses_have_changed(field, value, alike):
+    fleet = Fleet()
+    fleet.apply("join", 3)
+    fleet.apply("models", 1)
+    last = Reading(fleet.publish())
+    before = everything(last)
+    setattr(fleet.workers[1], field, value)
+    fleet.parts.touch(fleet.workers[1].id)
+    last = Reading(fleet.publish(), last)
+    after = everything(last)
+    assert (after.alike(before), before.alike(None)) == (alike, False)
+    fleet.models[0].policy = "random"
+    assert not everything(Reading(fleet.publish(), last)).alike(after)
 
 
 class Turning:
