@@ -19,5 +19,12 @@ class RegionSeries(RegionSnapshot):
         """Add to the process's cell; an index of -1 (the table was full) is ignored, here and in ``cell_set``."""
 
     def cell_set(self, process: int, index: int, value: int) -> None: ...
-    def read_series(self) -> list[tuple[bytes, int, int]]:
-        """(key, kind, sum over all processes) of every series, in order of creation."""
+    def series_end(self) -> int:
+        """One more than the last place that a series has; a process killed half-way may have left a place empty."""
+
+    def read_series(self, start: int = 0, count: int = -1) -> list[tuple[bytes, int, int]]:
+        """(key, kind, sum over all processes) of the series at ``count`` places from ``start`` on, all for -1, in order
+        of creation. Of one key there may be series at several places, which are added up when they are read together.
+
+        Raises IndexError for a negative ``start``.
+        """

@@ -106,12 +106,26 @@ cdef class RegionSeries(RegionSnapshot):
         if cell != NULL:
             w_store(cell, value)
 
-    def read_series(self):
+    def series_end(self):
         self._open()
+        cdef word i
+        with nogil:
+            for i in range(self._series):
+                if w_load_acquire(self._tags + i) == 0:
+                    break
+            else:
+                i = self._series
+        return i
+
+    def read_series(self, word start=0, word count=-1):
+        self._open()
+        if start < 0:
+            raise IndexError(f"series {start}")
         cdef dict found = {}
         cdef word i, tag, kind, size
+        cdef word end = self._series if count < 0 else min(self._series, start + count)
         cdef word *row
-        for i in range(self._series):
+        for i in range(start, end):
             tag = w_load_acquire(self._tags + i)
             if tag == 0:
                 break

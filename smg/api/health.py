@@ -7,12 +7,17 @@ from sanic import Request
 from sanic.response import HTTPResponse
 
 from smg.api.errors import JSON
+from smg.core import clock
+from smg.core.turns import turn
 from smg.fleet import roles
+from smg.fleet.records import WorkerRecord
 from smg.pipeline.services import Services
-from smg.telemetry.page import CONTENT_TYPE, IndexSample, WorkerSample, render
+from smg.telemetry.page import CONTENT_TYPE, IndexSample, WorkerSample, pieces
 
 # Values of the metric, as spec api-and-ops 6.1 numbers them.
 _BREAKER = {"closed": 0, "open": 1, "half_open": 2}
+# Others have their turn when the page has taken so long since they had it.
+_STEP_SECS = 0.001
 
 
 async def alive(request: Request) -> HTTPResponse:
@@ -64,31 +69,41 @@ def not_ready(services: Services) -> str | None:
 async def metrics(request: Request) -> HTTPResponse:
     """The metrics of all processes, whichever of them is asked."""
     services: Services = request.app.ctx.services
-    workers = services.view.snapshot().workers
-    region, breakers = services.region, services.router.breakers
-    samples = [
-        WorkerSample(
-            worker.id,
-            region.inflight(worker.slot)[0],
-            services.view.status(worker) == "ready",
-            _BREAKER[breakers.state(worker)],
-            breakers.failures(worker),
-            worker.url,
-            worker.models,
-            worker.runtime,
-            worker.role,
-        )
-        for worker in workers
-    ]
     region = services.region
-    index = None
-    if region.index is not None:
-        counts = region.index.counts()
-        index = IndexSample(
-            *(counts["entries"], counts["places"], counts["bytes"]),
-            learnt=region.index.tick,
-            evicted=int(region.index.floor),
-            resets=counts["resets"],
-        )
-    page = render(services.metrics, samples, region.requests_total(), region.waiting_total(), index)
-    return HTTPResponse(page, content_type=CONTENT_TYPE)
+    samples = (_sample(services, worker) for worker in services.view.snapshot().workers)
+    inflight, waiting = region.requests_total(), region.waiting_total()
+    page, began = [], clock.monotonic()
+    for piece in pieces(services.metrics, samples, inflight, waiting, _index(services)):
+        page.append(piece)
+        if clock.monotonic() - began > _STEP_SECS:
+            await turn()
+            began = clock.monotonic()
+    return HTTPResponse(b"".join(page), content_type=CONTENT_TYPE)
+
+
+def _sample(services: Services, worker: WorkerRecord) -> WorkerSample:
+    breakers = services.router.breakers
+    return WorkerSample(
+        worker.id,
+        services.region.inflight(worker.slot)[0],
+        services.view.status(worker) == "ready",
+        _BREAKER[breakers.state(worker)],
+        breakers.failures(worker),
+        worker.url,
+        worker.models,
+        worker.runtime,
+        worker.role,
+    )
+
+
+def _index(services: Services) -> IndexSample | None:
+    index = services.region.index
+    if index is None:
+        return None
+    counts = index.counts()
+    return IndexSample(
+        *(counts["entries"], counts["places"], counts["bytes"]),
+        learnt=index.tick,
+        evicted=int(index.floor),
+        resets=counts["resets"],
+    )

@@ -35,7 +35,8 @@ class KnownAbilities:
     def of(self, snapshot: FleetSnapshot, model: ModelRecord) -> Abilities:
         """The abilities of ``model``, which is in ``snapshot``."""
         if snapshot is not self._snapshot:
-            self._snapshot, self._known = snapshot, {}
+            self._known = self._known if snapshot.alike(self._snapshot) else {}
+            self._snapshot = snapshot
         found = self._known.get(model.id)
         if found is None:
             names = {model.id, *model.aliases}

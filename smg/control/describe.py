@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import msgspec
+from msgspec.structs import asdict
 
 from smg._native import region as table
 from smg.core import clock
@@ -40,7 +40,7 @@ class Describer:
             "labels": worker.labels,
             "priority": worker.priority,
             "cost": worker.cost,
-            "health": msgspec.to_builtins(wanted.health),
+            "health": asdict(wanted.health),
             "resilience": wanted.resilience.given,
             "max_connection_attempts": wanted.max_connection_attempts,
             "load_monitor_interval_secs": wanted.load_monitor_interval_secs,

@@ -16,7 +16,7 @@ from smg.control.kv_events import KvSubscriptions
 from smg.control.prepared_kernels import PreparedKernels
 from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
-from smg.core import clock
+from smg.control.wanted import Wanted
 from smg.core.errors import GatewayError
 from smg.engines.base import Driver, EngineInfo, EngineLoad
 from smg.engines.driver import GrpcDriver
@@ -40,15 +40,16 @@ PROCESS = 0  # control's row in the region
 _MAX_PROBES = 128
 # Changes that come together are published together.
 _PUBLISH_DELAY = 0.02
-# Every request worker reads what is published, which takes longer than to write it: not more often than this times what
-# writing has taken.
-_PUBLISH_SHARE = 15
+# Every request worker reads what has changed, a part per turn: seconds for one.
+_PART_SECS = 0.005
 # How often the failures that request workers report are looked at.
 _LOOK_INTERVAL = 0.1
 _DRAIN_INTERVAL = 0.1
 # How often the places of workers that have left are taken back from the prefix index.
 _SWEEP_INTERVAL = 5.0
 _SOURCE_RETRY_SECS = 5.0
+# Workers that join or leave in one step of the loop.
+_SETTLED_AT_ONCE = 16
 
 
 class FleetControl:
@@ -65,7 +66,8 @@ class FleetControl:
         kept = (worker for worker in self.registry.workers if worker.status != "draining")
         self._api = ApiSource(worker.spec for worker in kept if worker.origin == ApiSource.name and worker.spec)
         self._sources = [*sources, self._api]
-        self._wanted: dict[int, Sequence[WorkerSpec]] = {}
+        self._wanted = Wanted([source.name for source in self._sources])
+        self._failed: set[str] = set()  # URLs of workers that could not be added, for the next try
         self._monitors: dict[str, WorkerMonitor] = {}  # by worker id
         self._facts: dict[str, object] = {}  # what each monitor goes by
         self._probing: dict[str, asyncio.Task[None]] = {}
@@ -122,7 +124,7 @@ class FleetControl:
         while True:
             try:
                 async for specs in source.watch():
-                    self._take(number, specs)
+                    await self._take_in_turns(number, specs)
                 return
             except Exception:
                 log.exception("worker source broke", extra={"source": type(source).__name__})
@@ -130,33 +132,43 @@ class FleetControl:
 
     def _take(self, number: int, specs: Sequence[WorkerSpec]) -> None:
         """What source ``number`` wants now."""
-        self._wanted[number] = specs
-        self._reconcile()
-        for name in {source.name for source in self._sources}:
-            lists = (self._wanted.get(each, ()) for each, source in enumerate(self._sources) if source.name == name)
-            self._metrics.discovery_workers_discovered.set(name, v=sum(map(len, lists)))
+        for url in self._told(number, specs):
+            self._settle(url)
 
-    def _reconcile(self) -> None:
-        """Add what is wanted and missing; drain what nobody wants, once the source that wanted it has spoken."""
-        asked: dict[str, tuple[WorkerSpec, str]] = {}
-        for number in sorted(self._wanted):
-            for spec in self._wanted[number]:
-                asked.setdefault(spec.url, (spec, self._sources[number].name))
-        silent = {source.name for number, source in enumerate(self._sources) if number not in self._wanted}
-        for worker in self.registry.workers:
-            if worker.origin in silent and worker.spec is not None and worker.status != "draining":
-                # An earlier control process knew it, and nobody has said yet that it has gone.
-                asked.setdefault(worker.url, (worker.spec, worker.origin))
-        refused = self.registry.refused
-        wanted = {url: source for url, source in asked.items() if url not in refused}
-        for spec, origin in wanted.values():
-            self._join(spec, origin)
-        if not silent:
+    async def _take_in_turns(self, number: int, specs: Sequence[WorkerSpec]) -> None:
+        """What source ``number`` wants now; thousands may have come or gone."""
+        urls = self._told(number, specs)
+        for start in range(0, len(urls), _SETTLED_AT_ONCE):
+            for url in urls[start : start + _SETTLED_AT_ONCE]:
+                self._settle(url)
+            await asyncio.sleep(0)
+
+    def _told(self, number: int, specs: Sequence[WorkerSpec]) -> list[str]:
+        """Note what a source says; returns the URLs that are to be settled because of it."""
+        silent = self._wanted.silent
+        urls = self._wanted.say(number, specs)
+        if silent != self._wanted.silent:
+            # Nobody knew yet whether workers of an earlier control process are still wanted.
+            urls = [*self._wanted.urls, *(worker.url for worker in self.registry.workers), *self.registry.refused]
+        for name, count in self._wanted.counts().items():
+            self._metrics.discovery_workers_discovered.set(name, v=count)
+        return list(dict.fromkeys([*urls, *self._failed]))
+
+    def _settle(self, url: str) -> None:
+        """Have a worker at ``url`` if one is wanted there; drain what nobody wants, once all who may have spoken."""
+        asked, worker = self._wanted.at(url), self.registry.by_url(url)
+        silent = self._wanted.silent
+        if asked is None and worker is not None and worker.origin in silent and worker.status != "draining":
+            # An earlier control process knew it, and nobody has said yet that it has gone.
+            asked = None if worker.spec is None else (worker.spec, worker.origin)
+        if asked is None and not silent:
             # Who is asked for no more need not be refused either.
-            refused.intersection_update(asked)
-        for worker in self.registry.workers:
-            if worker.url not in wanted and worker.id not in self._draining:
-                self._begin_drain(worker, self._departure(worker))
+            self.registry.refused.discard(url)
+        self._failed.discard(url)
+        if asked is not None and url not in self.registry.refused:
+            self._join(*asked)
+        elif worker is not None and worker.id not in self._draining:
+            self._begin_drain(worker, self._departure(worker))
 
     def _join(self, spec: WorkerSpec, origin: str) -> None:
         known = self.registry.by_url(spec.url) is not None
@@ -166,6 +178,7 @@ class FleetControl:
         except (GatewayError, ValueError) as error:
             log.error("worker cannot be added", extra={"worker": spec.url, "error": str(error)})
             result = "failed"
+            self._failed.add(spec.url)
         if not known:
             self._metrics.discovery_registrations_total.inc(origin, result)
 
@@ -281,6 +294,7 @@ class FleetControl:
         self.registry.refused.add(worker.url)
         self.registry.dirty.set()
         self._take(len(self._sources) - 1, self._api.specs)
+        self._settle(worker.url)
 
     def describe(self, worker: WorkerRecord) -> dict[str, Any]:
         """``worker`` as operators see it."""
@@ -290,7 +304,7 @@ class FleetControl:
     def _restart(self, worker: WorkerRecord) -> None:
         async def again() -> None:
             await self._stop_probing(worker)
-            self._reconcile()
+            self._settle(worker.url)
 
         if worker.id in self._probing:
             self._spawn(again())
@@ -334,13 +348,11 @@ class FleetControl:
         return found
 
     async def _publish_changes(self) -> None:
-        cost = 0.0
+        changed = 0
         while True:
             await self.registry.dirty.wait()
-            await asyncio.sleep(max(_PUBLISH_DELAY, cost * _PUBLISH_SHARE))
-            began = clock.monotonic()
-            self.registry.publish()
-            cost = clock.monotonic() - began
+            await asyncio.sleep(max(_PUBLISH_DELAY, changed * _PART_SECS))
+            changed = await self.registry.publish_in_turns()
             self._kernels.look(self.registry.workers)
 
     async def _sweep_index(self) -> None:

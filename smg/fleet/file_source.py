@@ -63,7 +63,8 @@ class FileSource:
             try:
                 content = await asyncio.to_thread(self._path.read_bytes)
                 if content != seen:
-                    yield read(content)
+                    # Thousands of entries take a while.
+                    yield await asyncio.to_thread(read, content)
                     seen, problem = content, ""
             except (OSError, ValueError) as error:
                 if problem != str(error):
@@ -86,10 +87,11 @@ def read(content: bytes) -> list[WorkerSpec]:
     if not isinstance(entries, list):
         raise ValueError("expected a mapping with a list 'workers'")
     specs = [_entry(number, entry) for number, entry in enumerate(entries)]
-    urls = [spec.url for spec in specs]
-    twice = next((url for url in urls if urls.count(url) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{twice!r} is listed twice")
+    seen: set[str] = set()
+    for spec in specs:
+        if spec.url in seen:
+            raise ValueError(f"{spec.url!r} is listed twice")
+        seen.add(spec.url)
     return specs
 
 

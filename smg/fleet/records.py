@@ -29,7 +29,7 @@ class RankRecord(msgspec.Struct, frozen=True):
     slot: int
 
 
-class WorkerRecord(msgspec.Struct):
+class WorkerRecord(msgspec.Struct, omit_defaults=True):
     """One engine. ``slot`` indexes the region's worker table and stays the same for the worker's life.
 
     ``runtime`` is the driver's name (a row of ``smg.engines.table``), empty until probed. ``status`` here is the last
@@ -141,7 +141,8 @@ class TokenizerRecord(msgspec.Struct):
 class FleetSnapshot(msgspec.Struct):
     """The registry at one moment; published as msgpack in the region.
 
-    ``refused`` are URLs that an admin has removed while a source still wants them.
+    ``refused`` are URLs that an admin has removed while a source still wants them. ``shape`` is the version since which
+    workers and models have been the same but for the statuses, as far as the reader knows; 0 if nobody has looked.
     """
 
     version: int = 0
@@ -149,6 +150,11 @@ class FleetSnapshot(msgspec.Struct):
     models: list[ModelRecord] = msgspec.field(default_factory=list)
     refused: list[str] = msgspec.field(default_factory=list)
     tokenizers: list[TokenizerRecord] = msgspec.field(default_factory=list)
+    shape: int = 0
+
+    def alike(self, other: "FleetSnapshot | None") -> bool:
+        """Whether ``other`` is known to have the same workers and models, whatever their statuses."""
+        return other is not None and self.shape == other.shape != 0
 
     def tokenizer(self, name: str) -> TokenizerRecord | None:
         """Find a loaded tokenizer that was added, by its name or else its id."""

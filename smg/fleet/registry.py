@@ -5,7 +5,6 @@ and their counters notice nothing.
 """
 
 import asyncio
-import heapq
 import logging
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -22,7 +21,9 @@ from smg.engines.table import adapter
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.loads import LoadReport
 from smg.fleet.models import derive
+from smg.fleet.parts import WorkerParts
 from smg.fleet.policies import Conflicts
+from smg.fleet.published import AT_ONCE, PART, Published, encode, parts_of, read
 from smg.fleet.ranks import ranks_of
 from smg.fleet.records import (
     STATUS_CODES,
@@ -36,6 +37,7 @@ from smg.fleet.records import (
     WorkerRecord,
 )
 from smg.fleet.roles import role_of
+from smg.fleet.slots import FreeSlots
 from smg.fleet.sources import WorkerSpec
 
 log = logging.getLogger("smg.fleet")
@@ -67,15 +69,17 @@ class Registry:
         self._models = {model.id: model for model in snapshot.models}
         self._stale = False  # whether the models are to be derived anew
         self.revision = 0
-        self._free: list[int] = []
+        self._looked = -1  # the revision that conflicts were looked for in
         self._leaving: list[int] = []  # slots of workers that the last snapshot still has
         self.refused = set(snapshot.refused)
         self._tokenizers = {record.id: record for record in snapshot.tokenizers}
         taken = {slot for worker in self._workers.values() for slot in worker.slots}
-        self._free = [slot for slot in range(region.workers) if slot not in taken]
+        self._free = FreeSlots(slot for slot in range(region.workers) if slot not in taken)
+        self._parts = WorkerParts()
         self._take_over_index(taken)
         for worker in self._workers.values():
             worker.status = STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status)
+            self._parts.put(worker)
 
     @property
     def workers(self) -> list[WorkerRecord]:
@@ -150,6 +154,7 @@ class Registry:
         worker = WorkerRecord(id=str(ids.uuid7()), slot=self._free_slot(), url=spec.url, origin=origin, spec=spec)
         self._occupy(worker.slot, "pending")
         self._workers[worker.id] = self._by_url[worker.url] = worker
+        self._parts.put(worker)
         self._configure(worker)
         return worker
 
@@ -172,6 +177,7 @@ class Registry:
         if worker is None:
             return
         del self._by_url[worker.url]
+        self._parts.drop(id)
         self._infos.pop(id, None)
         self._loads.pop(id, None)
         self._leaving += worker.slots
@@ -219,6 +225,7 @@ class Registry:
             )
         worker.status = status
         worker.reason = reason
+        self._parts.touch(id)
         for slot in worker.slots:
             self._region.worker_set(slot, table.STATUS, STATUS_CODES[status])
         self.dirty.set()
@@ -249,21 +256,35 @@ class Registry:
     def publish(self) -> None:
         """Write the snapshot to the region. One that does not fit is logged, and the last one stays in force."""
         self.dirty.clear()
-        self._conflicts.look(self.models, self.workers)
-        snapshot = FleetSnapshot(
+        if self._looked != self.revision:
+            self._looked = self.revision
+            self._conflicts.look(self.models, self.workers)
+        published = Published(
             version=self._region.snapshot_version() + 1,
-            workers=self.workers,
-            models=self.models,
+            workers=self._parts.packed(),
+            models=parts_of(self.models),
             refused=sorted(self.refused),
             tokenizers=self.tokenizers,
         )
         try:
-            self._region.publish(msgspec.msgpack.encode(snapshot))
+            self._region.publish(encode(published))
         except ValueError as error:
             log.error("the registry is too large to publish", extra={"error": str(error)})
         leaving, self._leaving = self._leaving, []
         for slot in leaving:
             self._vacate(slot)
+
+    async def publish_in_turns(self) -> int:
+        """Publish like ``publish``, with other tasks' turns in between; returns how many parts had changed."""
+        changed = self._parts.behind
+        if self._stale:
+            self._derived()
+            await asyncio.sleep(0)
+        while self._parts.behind > AT_ONCE:
+            self._parts.pack_one()
+            await asyncio.sleep(0)
+        self.publish()
+        return changed
 
     def _take_over_index(self, slots: Container[int]) -> None:
         """Keep what known workers hold, as far as the gateway has sent it; what engines have told is gone with control.
@@ -304,6 +325,7 @@ class Registry:
                 "engines of this contract cannot be paired",
                 extra={"worker": worker.url, "worker_id": worker.id, "runtime": worker.runtime},
             )
+        self._parts.touch(worker.id)
         self._set_ranks(worker)
         self._changed()
 
@@ -328,6 +350,7 @@ class Registry:
             slot = self._free_slot()
             self._occupy(slot, worker.status)
             worker.ranks.append(RankRecord(number, slot))
+            self._parts.touch(worker.id)
 
     def _occupy(self, slot: int, status: Status) -> None:
         self._region.worker_reset(slot)
@@ -339,7 +362,8 @@ class Registry:
         if self._region.index is not None:
             self._region.index.dismiss(slot)
         self._region.worker_reset(slot)
-        heapq.heappush(self._free, slot)
+        # Request workers read a larger fleet than this in turns, and know until then who was in the slot.
+        self._free.give(slot, rest=len(self._workers) > AT_ONCE * PART)
 
     def _changed(self) -> None:
         """Something is otherwise with the workers. Their models are derived when they are asked for, because thousands
@@ -356,12 +380,12 @@ class Registry:
         return self._models
 
     def _free_slot(self) -> int:
-        """The lowest slot that is free; the caller occupies it."""
+        """A slot that is free; the caller occupies it."""
         if not self._free and self._leaving:
             self.publish()
         if not self._free:
             raise GatewayError("overloaded", f"all {self._region.workers} worker slots are taken")
-        return heapq.heappop(self._free)
+        return self._free.take()
 
 
 def _published(region: table.Region) -> FleetSnapshot:
@@ -370,7 +394,7 @@ def _published(region: table.Region) -> FleetSnapshot:
     if version == 0:
         return FleetSnapshot()
     try:
-        return msgspec.msgpack.decode(blob, type=FleetSnapshot)
+        return read(blob)
     except msgspec.MsgspecError as error:
         log.error("the registry of an earlier control process is unreadable", extra={"error": str(error)})
         return FleetSnapshot()

@@ -24,7 +24,7 @@ _SETTINGS = {
 }
 
 
-class ResilienceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ResilienceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Overrides for one worker, with the limits of the settings; None is what the settings say.
 
     Those of retries hold when this worker has failed: whether, how often and after what wait to go on from there.

@@ -23,7 +23,7 @@ class ModelCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     aliases: tuple[str, ...] = ()
 
 
-class HealthSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HealthSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How one worker is probed; None is what the settings say. Times are in seconds.
 
     With ``disable_health_check`` an engine is asked who it is, and not how it is.

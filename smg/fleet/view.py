@@ -1,39 +1,49 @@
 """FleetView: what a request worker knows of the fleet, at the price of one comparison per request.
 
-The snapshot is decoded again only when control has published a new one; the status, which changes more often, is read
-from the region's worker table each time. When control is dead both simply stay as they are (DESIGN 2).
+The snapshot is read again only when control has published a new one, and of that only what has changed; the status,
+which changes more often, is read from the region's worker table each time. When control is dead both simply stay as
+they are (DESIGN 2).
 """
 
+import asyncio
+import logging
 from collections.abc import Callable
 
 import msgspec
 
 from smg._native import region as table
+from smg.core.turns import turn
+from smg.fleet.published import AT_ONCE, Reading
 from smg.fleet.records import STATUS_CODES, STATUS_NAMES, FleetSnapshot, Status, WorkerRecord
 
-_decode = msgspec.msgpack.Decoder(FleetSnapshot).decode
+log = logging.getLogger("smg.fleet")
 
 
 class FleetView:
-    """One process's view of the fleet in ``region``. Not thread safe: use it on the event loop."""
+    """One process's view of the fleet in ``region``. Not thread safe: use it on the event loop.
+
+    Where a loop runs, a new snapshot in which much has changed is read in turns; until it is there as a whole,
+    ``snapshot`` is the one before. The first one, small changes, and everything where no loop runs are read at once.
+    """
 
     def __init__(self, region: table.Region) -> None:
         self._region = region
         self._version = 0
-        self._snapshot = FleetSnapshot()
-        self._workers: dict[str, WorkerRecord] = {}
+        self._read = Reading()
+        self._snapshot = self._read.snapshot()
+        self._reader: asyncio.Task[None] | None = None
         self._callbacks: list[Callable[[FleetSnapshot], None]] = []
 
     def snapshot(self) -> FleetSnapshot:
         """Return the current snapshot (do not change it); callbacks run first when it is a new one."""
-        if self._region.snapshot_version() != self._version:
-            self._read()
+        if self._region.snapshot_version() != self._version and (self._reader is None or self._reader.done()):
+            self._look()
         return self._snapshot
 
     def worker(self, id: str) -> WorkerRecord | None:
         """Find a worker by its id."""
         self.snapshot()
-        return self._workers.get(id)
+        return self._read.worker(id)
 
     def status(self, worker: WorkerRecord) -> Status:
         """Return the worker's status now; one whose slot is free has left the fleet and counts as ``failed``."""
@@ -52,9 +62,38 @@ class FleetView:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
-    def _read(self) -> None:
+    def _look(self) -> None:
+        """Read what is published, at once or in turns."""
+        first = self._version == 0
         self._version, blob = self._region.snapshot()
-        self._snapshot = _decode(blob)
-        self._workers = {worker.id: worker for worker in self._snapshot.workers}
+        reading = Reading(blob, self._read)
+        if first or reading.left <= AT_ONCE or (loop := _running()) is None:
+            while reading.left:
+                reading.step()
+            self._take(reading)
+        else:
+            self._reader = loop.create_task(self._read_in_turns(reading), name="reader of the fleet")
+
+    async def _read_in_turns(self, reading: Reading) -> None:
+        try:
+            while reading.left:
+                await turn()
+                reading.step()
+            await turn()
+            self._take(reading)
+        except msgspec.MsgspecError as error:
+            log.error("the published registry is unreadable", extra={"error": str(error)})
+
+    def _take(self, reading: Reading) -> None:
+        """What has been read is what there is from now on."""
+        self._read = reading
+        self._snapshot = reading.snapshot()
         for callback in list(self._callbacks):
             callback(self._snapshot)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -5,8 +5,10 @@ goes through them in Python pays for that itself.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
+
+import msgspec
 
 from smg._native.placement import Placement
 from smg._native.region import Region
@@ -16,8 +18,7 @@ from smg.routing import needs
 from smg.routing.tiers import Tiers
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A worker, or one data-parallel rank of it: what has a queue and a KV cache of its own (field case RO-05).
 
     ``slot`` is its own in the region; ``name`` is what hash rings know it by, and never an address. ``rank`` is the
@@ -64,10 +65,19 @@ class Candidates(Sequence[Place]):
         self.tiers = Tiers(workers)
         self._workers = workers
         self._lacking: dict[frozenset[str], tuple[str, ...]] = {}
-        self._names = {place.name: number for number, place in enumerate(self.everyone)}
-        self._numbers: dict[str, list[int]] = {}
+
+    # Of thousands of workers these take a while, and most requests need neither.
+
+    @cached_property
+    def _names(self) -> dict[str, int]:
+        return {place.name: number for number, place in enumerate(self.everyone)}
+
+    @cached_property
+    def _numbers(self) -> dict[str, list[int]]:
+        numbers: dict[str, list[int]] = {}
         for number, place in enumerate(self.everyone):
-            self._numbers.setdefault(place.id, []).append(number)
+            numbers.setdefault(place.id, []).append(number)
+        return numbers
 
     def look(self, tried: Iterable[str] = (), rank: int | None = None) -> bool:
         """See who is ready now, without the workers called ``tried``; False when there is none.

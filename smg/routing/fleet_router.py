@@ -227,12 +227,13 @@ class FleetRouter:
         return self._kinds
 
     def _current(self) -> FleetSnapshot:
-        """The snapshot as it is now; what was made of an older one is forgotten."""
+        """The snapshot as it is now; what was made of one that was otherwise is forgotten."""
         snapshot = self._fleet.snapshot()
         if snapshot is not self._snapshot:
+            if not snapshot.alike(self._snapshot):
+                self._pools = {}
+                self._kinds = frozenset(worker.kind for worker in snapshot.workers)
             self._snapshot = snapshot
-            self._pools = {}
-            self._kinds = frozenset(worker.kind for worker in snapshot.workers)
         return snapshot
 
     def _of(self, name: str) -> Pools:

@@ -4,6 +4,7 @@ A pair is one unit of work: it is only looked for when a worker of each kind is 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from smg.core.request import Hints
 from smg.fleet import roles
 from smg.fleet.records import Role, WorkerRecord
 from smg.routing import needs, targets
-from smg.routing.candidates import Candidates, places
+from smg.routing.candidates import Candidates, Place, places
 from smg.routing.router import Query
 
 DISAGGREGATION = "disaggregation"
@@ -51,7 +52,6 @@ class Pools:
             return Candidates([worker for worker in workers if worker.role == role], region, asked)
 
         self.everyone = tuple(workers)
-        self.places = tuple(places(workers))
         self.regular, self.prefill, self.decode, self.encode = of("regular"), of("prefill"), of("decode"), of("encode")
         self._groups: dict[tuple[str, ...], list[str]] = {}
         for worker in self.prefill.workers:
@@ -61,6 +61,11 @@ class Pools:
             facts: tuple(worker.id for worker in self.decode.workers if not roles.fits(facts, roles.facts(worker)))
             for facts in self._groups
         }
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """The places of everyone."""
+        return tuple(places(self.everyone))
 
     def look_regular(self, query: Query) -> bool:
         """See who could take ``query`` alone."""

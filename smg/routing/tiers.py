@@ -5,6 +5,7 @@ can take the request, or all of them are full. Without priorities and costs ther
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 from smg.fleet.records import WorkerRecord
@@ -25,10 +26,15 @@ class Tiers:
 
     def __init__(self, workers: Sequence[WorkerRecord]) -> None:
         ranks = sorted({_rank(worker) for worker in workers})
-        self.others: list[tuple[str, ...]] = [
-            tuple(worker.id for worker in workers if _rank(worker) != rank) for rank in ranks
-        ]
-        self._capacity = {worker.id: capacity(worker) for worker in workers}
+        self.others: list[tuple[str, ...]] = [()] * len(ranks)
+        if len(ranks) > 1:
+            self.others = [tuple(worker.id for worker in workers if _rank(worker) != rank) for rank in ranks]
+        self._workers = workers
+
+    @cached_property
+    def _capacity(self) -> dict[str, int]:
+        # Of thousands of workers it takes a while, and most fleets have one tier and never ask.
+        return {worker.id: capacity(worker) for worker in self._workers}
 
     def full(self, places: Sequence[Placed], loads: Sequence[int]) -> bool:
         """Whether all of ``places``, with so many requests in flight each, run as many as they can."""

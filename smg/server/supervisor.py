@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, TypeAlias
 
-import msgspec
-
 from smg._native.region import Region
 from smg.config import Settings
 from smg.core import clock
 from smg.fleet import roles
+from smg.fleet.published import read
 from smg.fleet.records import FleetSnapshot
 from smg.server import process
 from smg.server.engine_child import EngineCommand
@@ -224,7 +223,7 @@ class Supervisor:
     def _announce(self) -> None:
         if self._announced or not self.region.snapshot_version():
             return
-        snapshot = msgspec.msgpack.decode(self.region.snapshot()[1], type=FleetSnapshot)
+        snapshot = read(self.region.snapshot()[1])
         models = servable(snapshot)
         if models:
             self._announced = True

@@ -3,6 +3,7 @@
 Values are integers: counters and histogram buckets count, sums and gauges of seconds are in microseconds.
 """
 
+from itertools import islice
 from typing import Protocol
 
 COUNTER = 1
@@ -16,7 +17,9 @@ class Cells(Protocol):
 
     def cell_set(self, process: int, index: int, value: int) -> None: ...
 
-    def read_series(self) -> list[tuple[bytes, int, int]]: ...
+    def series_end(self) -> int: ...
+
+    def read_series(self, start: int = 0, count: int = -1) -> list[tuple[bytes, int, int]]: ...
 
 
 class LocalCells:
@@ -43,5 +46,9 @@ class LocalCells:
         if index >= 0:
             self._values[index] = value
 
-    def read_series(self) -> list[tuple[bytes, int, int]]:
-        return [(key, self._kinds[i], self._values[i]) for key, i in self._index.items()]
+    def series_end(self) -> int:
+        return len(self._kinds)
+
+    def read_series(self, start: int = 0, count: int = -1) -> list[tuple[bytes, int, int]]:
+        end = len(self._kinds) if count < 0 else start + count
+        return [(key, self._kinds[i], self._values[i]) for key, i in islice(self._index.items(), start, end)]

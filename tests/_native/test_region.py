@@ -164,6 +164,8 @@ class Agreement(RuleBasedStateMachine):
         assert region.snapshot() == model.snapshot
         assert region.snapshot_version() == model.snapshot[0]
         assert region.read_series() == model.read_series()
+        assert region.series_end() == len(model.series)
+        assert [*region.read_series(0, 2), *region.read_series(2, 1), *region.read_series(3)] == model.read_series()
 
 
 TestAgreement = Agreement.TestCase

@@ -5,7 +5,6 @@ import io
 import zipfile
 
 import aiohttp
-import msgspec
 import openai
 import pytest
 
@@ -16,6 +15,7 @@ from smg.engine_server.mock import tokenizer as mock
 from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
 from smg.pipeline import services as pipeline
 from tests.api.serving import serving, until
+from tests.snapshots import blob
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def gateway(engines, model_dir, engine_transport):
     model = ModelRecord(
         "mock", tokenizer_dir=str(model_dir), tokenizer_key="k", context_length=4096, eos_ids=[mock.EOS]
     )
-    region.publish(msgspec.msgpack.encode(FleetSnapshot(1, workers, [model])))
+    region.publish(blob(FleetSnapshot(1, workers, [model])))
     for worker in workers:
         region.worker_set(worker.slot, STATUS, STATUS_CODES["ready"])
     fleet = FleetSettings(engine_transport=engine_transport)

@@ -7,8 +7,6 @@ import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
-
 from smg._native.region import STATUS, Region
 from smg.config.settings import RoutingSettings, Settings
 from smg.engine_server.mock import CONTRACTS, MockEngine, Script
@@ -21,6 +19,7 @@ from smg.pipeline import services as pipeline
 from smg.pipeline.services import Services
 from tests.api.serving import until
 from tests.engines.contracts import driver_to
+from tests.snapshots import blob
 
 SETTINGS = Settings(routing=RoutingSettings(retry_initial_backoff_ms=1))
 
@@ -56,7 +55,7 @@ async def services_over(
     models = derive(workers, infos, {}, lambda: 7)
     for model in models:
         model.tokenizer_dir, model.tokenizer_key = str(directory), "k"
-    region.publish(msgspec.msgpack.encode(FleetSnapshot(1, workers, models)))
+    region.publish(blob(FleetSnapshot(1, workers, models)))
     built = pipeline.build(settings, region, 1)
     watch = asyncio.create_task(built.watch())
     await until(lambda: all(built.texts.ready(model) for model in models))

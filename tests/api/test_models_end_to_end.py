@@ -5,7 +5,6 @@ import io
 import json
 import zipfile
 
-import msgspec
 import openai
 import pytest
 
@@ -21,6 +20,7 @@ from smg.pipeline import services as pipeline
 from smg.text.tokenizer import Tokenizer
 from tests.api.serving import serving, until
 from tests.engines.contracts import driver_to
+from tests.snapshots import blob
 from tests.text.makers import byte_level_json
 
 ANSWER = "<think>hm</think>hi"
@@ -57,7 +57,7 @@ async def place(tmp_path):
     for model in models:
         directory = own if model.id == "own" else shared
         model.tokenizer_dir, model.tokenizer_key = str(directory), directory.name
-    region.publish(msgspec.msgpack.encode(FleetSnapshot(1, workers, models)))
+    region.publish(blob(FleetSnapshot(1, workers, models)))
     built = pipeline.build(settings, region, 1)
     watch = asyncio.create_task(built.watch())
     await until(lambda: all(built.texts.ready(model) for model in models))

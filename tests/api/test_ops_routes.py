@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from yarl import URL
 
+from smg.api import health
 from smg.api.dialect import Endpoint
 from smg.api.errors import error_response
 from smg.api.routes import Api
@@ -127,6 +128,19 @@ class TestHealth:
         assert status == 200
         assert 'smg_worker_requests_active{worker="w1"} 3.0' in body
         assert 'smg_worker_health{worker="w2"} 0.0' in body
+
+    async def test_others_have_turns_while_a_long_page_is_made(self, place, monkeypatch):
+        turns = []
+
+        async def turn():
+            turns.append(len(turns))
+
+        monkeypatch.setattr(health, "turn", turn)
+        monkeypatch.setattr(health, "_STEP_SECS", -1.0)
+        status, body = await get(place, "/metrics")
+        assert status == 200
+        # One for each piece, and each family is at least one.
+        assert len(turns) > body.count("# TYPE smg_worker_")
 
 
 class TestAdmin:

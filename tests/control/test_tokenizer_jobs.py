@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 
-import msgspec
 import pytest
 
 from smg._native import region as table
@@ -11,7 +10,8 @@ from smg.control import tokenizer_jobs
 from smg.control.prepared_tokenizers import PreparedTokenizers
 from smg.control.tokenizer_jobs import TokenizerJobs
 from smg.core.errors import GatewayError
-from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
+from smg.fleet.published import encode, parts_of, read
+from smg.fleet.records import ModelRecord, WorkerRecord
 from smg.fleet.registry import Registry
 from smg.text.mapped.folder import Folder
 from tests.text.makers import chat_model
@@ -65,7 +65,7 @@ async def test_a_tokenizer_is_loaded_and_published(region, tmp_path, directory):
         assert (record.status, record.error, record.directory) == ("completed", "", str(directory))
         assert record.vocab_size > 256
         registry.publish()
-    snapshot = msgspec.msgpack.decode(region.snapshot()[1], type=FleetSnapshot)
+    snapshot = read(region.snapshot()[1])
     assert snapshot.tokenizer("mine") == snapshot.tokenizer(record.id) == record
     assert record.as_model().tokenizer_key == record.key
     # The next control process knows it, too.
@@ -202,5 +202,5 @@ async def test_the_operations_of_the_socket(region, tmp_path, directory):
 
 
 def test_an_older_snapshot_has_no_tokenizers_and_can_be_read():
-    old = {"version": 3, "workers": [msgspec.to_builtins(WorkerRecord("a", 0, "grpc://a"))], "models": []}
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(old), type=FleetSnapshot).tokenizers == []
+    old = read(encode([3, parts_of([WorkerRecord("a", 0, "grpc://a")]), []]))
+    assert ([worker.id for worker in old.workers], old.tokenizers) == (["a"], [])

@@ -1,6 +1,5 @@
 """Control writes, request workers read (spec routing 4.2, 10.3 item 6)."""
 
-import msgspec
 import pytest
 
 from smg._native import region as table
@@ -11,6 +10,7 @@ from smg.fleet.records import FleetSnapshot
 from smg.fleet.registry import Registry
 from smg.fleet.sources import ModelCard, WorkerSpec
 from smg.fleet.view import FleetView
+from tests.snapshots import blob
 
 URLS = ["grpc://a:1", "grpc://b:1", "grpc://c:1"]
 
@@ -276,7 +276,7 @@ class TestPrefixIndex:
             region.index.set_live(worker.slot, 16)
         # Control dies after it has published that a worker is gone, and before it has told the index.
         heirs_view = FleetSnapshot(9, [kept], [])
-        region.publish(msgspec.msgpack.encode(heirs_view))
+        region.publish(blob(heirs_view))
         Registry(region)
         assert self.held(region, kept.slot) == [4]
         assert region.index.depth(self.KEYS, [kept.slot], 1) == [0]

@@ -21,6 +21,7 @@ from tests.api.serving import serving, until
 from tests.parsing import declared_templates
 from tests.parsing.runs import STANDARD
 from tests.parsing.writers import WRITERS
+from tests.snapshots import blob
 
 HI = [{"role": "user", "content": "hi"}]
 CALLS = [("get_weather", {"city": "Oslo", "days": 3}), ("ping", {})]
@@ -38,7 +39,7 @@ async def gateway(tmp_path, script, transport="grpcio", config=None, **parsers):
         region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
         worker = WorkerRecord("w0", 0, engine.url, runtime="vllm", models=["mock"])
         model = ModelRecord("mock", tokenizer_dir=str(tmp_path), tokenizer_key="k", eos_ids=[mock.EOS])
-        region.publish(msgspec.msgpack.encode(FleetSnapshot(1, [worker], [model])))
+        region.publish(blob(FleetSnapshot(1, [worker], [model])))
         region.worker_set(0, STATUS, STATUS_CODES["ready"])
         own = Settings(model=ModelSettings(**parsers), fleet=FleetSettings(engine_transport=transport))
         built = pipeline.build(own, region, 1)

@@ -1,12 +1,15 @@
 import pytest
+from msgspec.structs import replace
 
 from smg._native.region import COMPUTED, FAILURES, LAST_OK, PROCESSED
 from smg.config.settings import RoutingSettings
 from smg.core import clock, ids
 from smg.core.errors import GatewayError
-from smg.fleet.records import ModelRecord, WorkerRecord
+from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
+from smg.routing import fleet_router
 from smg.routing.fleet_router import FleetRouter, outcome_of
 from smg.routing.models import resolve
+from smg.routing.pairing import Pools
 from smg.routing.policies.base import Parts
 from smg.routing.policies.table import POLICIES
 from smg.routing.router import Query
@@ -179,3 +182,23 @@ class TestRelease:
 )
 def test_RL_01_RL_02_a_worker_is_blamed_for_its_own_failures_only(error, outcome):
     assert outcome_of(error) == outcome
+
+
+def test_what_is_known_of_a_model_is_worked_out_again_when_more_than_statuses_has_changed(fleet, monkeypatch):
+    made = []
+
+    def counted(workers, *more):
+        made.append(len(workers))
+        return Pools(workers, *more)
+
+    monkeypatch.setattr(fleet_router, "Pools", counted)
+    router = router_of(fleet)
+    first = FleetSnapshot(5, fleet.snapshot().workers, fleet.snapshot().models, shape=3)
+    fleet._snapshot = first
+    assert router.count(Query("qwen")) == 3
+    # The status itself is never the snapshot's.
+    fleet.set("w1", "failed")
+    fleet._snapshot = replace(first, version=6, workers=[replace(worker, reason="x") for worker in first.workers])
+    assert (router.count(Query("qwen")), made) == (2, [3])
+    fleet._snapshot = replace(first, version=7, workers=first.workers[1:], shape=7)
+    assert (router.count(Query("qwen")), made) == (2, [3, 2])

@@ -7,11 +7,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from smg._native.region import Region
-from smg.telemetry.cells import LocalCells
+from smg.telemetry.cells import COUNTER, LocalCells
 from smg.telemetry.families import LABEL_VALUES, MAX_KEY, Histogram, series_key, split_key
 from smg.telemetry.lag import LagSampler
 from smg.telemetry.metrics import Metrics
-from smg.telemetry.page import IndexSample, WorkerSample, render
+from smg.telemetry.page import PIECE, IndexSample, WorkerSample, pieces, render
 
 
 @pytest.fixture
@@ -187,6 +187,42 @@ def test_parts_of_a_prompt_are_counted_by_tenths():
     page = render(metrics).decode()
     for limit, count in (("0", 1), ("0.5", 1), ("0.6", 2), ("1", 3), ("+Inf", 3)):
         assert f'smg_routing_matched_ratio_bucket{{le="{limit}",model="m",policy="cache_aware"}} {count}.0' in page
+
+
+def test_the_page_is_made_in_pieces_of_few_lines_each(region):
+    metrics, taken = Metrics(region, 0), []
+
+    def samples():
+        for number in range(2 * PIECE + 1):
+            taken.append(number)
+            yield WorkerSample(f"w{number}", number, True, models=("a", "b"))
+
+    for number in range(PIECE + 1):
+        metrics.worker_selection_total.inc(f"w{number}", "m", "random")
+    made = []
+    for piece in pieces(metrics, samples()):
+        made.append(piece)
+        # What is only read counts, too.
+        assert len(taken) <= len(made) * PIECE
+        assert piece.count(b"\n") <= PIECE + 2 * piece.count(b"# TYPE")
+    assert len(taken) == 2 * PIECE + 1
+    assert b"".join(made) == render(metrics, samples())
+    page = scrape(metrics, *samples())
+    assert len(page["smg_worker_selection_total"]) == PIECE + 1
+    assert len(page["smg_worker_info"]) == 2 * len(page["smg_worker_requests_active"]) == 2 * (2 * PIECE + 1)
+
+
+def test_a_series_that_two_processes_made_at_once_is_one_on_the_page():
+    class Raced(LocalCells):
+        """The same key at two places, on two pages of the table."""
+
+        def series_end(self):
+            return PIECE + 1
+
+        def read_series(self, start=0, count=-1):
+            return [(series_key("smg_engine_aborts_total", ("stop",)), COUNTER, 3)]
+
+    assert scrape(Metrics(Raced(), 0))["smg_engine_aborts_total"] == {(("reason", "stop"),): 6}
 
 
 async def test_the_lag_sampler_sees_a_blocked_loop():
