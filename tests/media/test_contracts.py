@@ -73,6 +73,25 @@ MODELS: dict[str, tuple[Model, str | None]] = {
         "gemma3-fast",
     ),
     "internvl": (Model("internvl", ("<IMG_CONTEXT>", "<img>", "</img>"), "<IMG_CONTEXT>"), "internvl-fast"),
+    "smolvlm": (
+        Model(
+            "smolvlm",
+            ("<image>", "<fake_token_around_image>", "<global-img>"),
+            "<image>",
+            {"scale_factor": 4, "vision_config": {"image_size": 512, "patch_size": 16}},
+            {"size": {"longest_edge": 512}, "max_image_size": {"longest_edge": 512}},
+        ),
+        None,
+    ),
+    "idefics3": (
+        Model(
+            "idefics3",
+            ("<image>", "<fake_token_around_image>"),
+            "<image>",
+            {"vision_config": {"image_size": 364, "patch_size": 14}},
+        ),
+        "idefics3-fast",
+    ),
     "llama4": (Model("llama4", WORDS, "<|image|>"), "llama4"),
     "kimi_k25": (Model("kimi_k25", ("<|media_pad|>",), "<|media_pad|>"), "kimi_k25"),
     "phi3_v": (Model("phi3_v", ("<|image|>",), "<|image|>", strings=True), None),
@@ -167,7 +186,9 @@ async def test_a_batch_reaches_vllm_and_sglang_as_the_processor_makes_it(name, m
     told = replace(request, leg=Leg("decode", kv_params=b"{}", described=True))
     described = vllm_engine_pb2.GenerateRequest.FromString(adapter("vllm").generate(told)).mm_inputs
     assert not described.HasField("pixel_values")
-    assert sorted(described.batched_keys) == sorted(called.get(side, side) for side in expected.side)
+    rows = world.family.layout.rows
+    assert sorted(described.batched_keys) == sorted(called.get(one, one) for one in expected.side if one not in rows)
+    assert dict(described.flat_keys) == dict.fromkeys(rows, world.family.layout.sizes)
     for same in ("mm_hashes", "mm_placeholders", "model_specific_tensors", "im_token_id"):
         assert getattr(described, same) == getattr(vllm.mm_inputs, same)
     keys = [*vllm.mm_inputs.batched_keys, *vllm.mm_inputs.flat_keys]
@@ -217,7 +238,11 @@ async def test_tokenspeed_gets_each_image_s_own_part_in_bfloat16(name, make):
         np.testing.assert_array_equal(array(item.encoder_input, item.encoder_input.inline, np.uint16), part)
         for tensor_name, side in whole.side.items():
             own = item.model_specific_tensors[tensor_name]
-            np.testing.assert_array_equal(array(own, own.inline, side.dtype), side[index : index + 1])
+            entry = slice(index, index + 1)
+            if tensor_name in world.family.layout.rows:
+                start = sum(plan.shape[0] for plan in whole.plans[:index])
+                entry = slice(start, start + whole.plans[index].shape[0])
+            np.testing.assert_array_equal(array(own, own.inline, side.dtype), side[entry])
         assert sum(one.length for one in item.placeholders) == whole.plans[index].tokens
     assert len(sent.mm_inputs.items) == 2
 
@@ -235,6 +260,20 @@ async def test_MM_03_what_fills_up_a_batch_never_reaches_vllm(name, make):
     for feature, size in zip(read(frames)[FEATURES], SIZES, strict=True):
         alone = encode(world.family, [picture(*size)]).tensor
         np.testing.assert_array_equal(feature["data"][primary]["data"], alone[0])
+
+
+async def test_an_engine_core_is_told_the_rows_of_a_mask_as_those_of_the_pixels(make):
+    world = make(MODELS["idefics3"][0])
+    _, request = await world.ask("float32", *content())
+    frames = VllmWire().add(request, 0, 1, Told(1 << 20, "float32"))
+    for feature in read(frames)[FEATURES]:
+        told = feature["data"]
+        pixels, mask, count = told["pixel_values"], told["pixel_attention_mask"], told["num_patches"]
+        assert mask["field"] == pixels["field"]
+        assert mask["field"][0] == "flat"
+        assert mask["data"].shape == (count["data"].item(), 364, 364)
+        assert mask["data"].dtype == np.bool_
+        assert mask["data"].all()
 
 
 async def test_bfloat16_is_the_float32_value_rounded(make):

@@ -8,6 +8,7 @@ from smg.vision.config import CLIP_MEAN, parse_config
 from smg.vision.expand import runs
 from smg.vision.families.base import encode
 from smg.vision.families.gemma3 import Gemma3
+from smg.vision.families.idefics3 import Idefics3, SmolVLM, longest_edge
 from smg.vision.families.internvl import InternVL
 from smg.vision.families.kimi import KimiK25
 from smg.vision.families.llama4 import Llama4
@@ -126,6 +127,8 @@ def test_omni_has_the_thinker_s_ids_and_a_budget_of_its_own():
         (Glm4V, (100, 33), 5 * 2, (40, 1176)),
         (InternVL, (448, 448), 256, (1, 3, 448, 448)),
         (InternVL, (448, 896), 3 * 256, (3, 3, 448, 448)),
+        (Idefics3, (364, 364), 17 * 30, (17, 3, 364, 364)),
+        (Idefics3, (100, 1000), 5 * 30, (5, 3, 364, 364)),
         (Phi3Vision, (336, 336), 17 * 144 + 1 + 5 * 12, (17, 3, 336, 336)),
         (Phi4Multimodal, (448, 448), 256 + 1 + 256 + 16 + 16, (2, 3, 448, 448)),
     ],
@@ -209,6 +212,44 @@ def test_gemma3_wraps_its_features():
     assert words.spell(ids) == [10, 10, "<start_of_image>", soft, soft, "<end_of_image>", 10, 10]
 
 
+SMOL = {"scale_factor": 4, "vision_config": {"image_size": 512, "patch_size": 16}}
+
+
+def test_smolvlm_names_the_place_of_each_tile_and_separates_lines():
+    config = {"size": {"longest_edge": 1024}, "max_image_size": {"longest_edge": 512}}
+    family, words = made(SmolVLM, config, SMOL), Vocabulary()
+    plan = family.plan(300, 400)
+    assert plan.tokens == 5 * 64
+    around = "<fake_token_around_image>"
+    spelled = [one for one in words.spell(family.prompt(plan, words).ids) if one != "<image>"]
+    first = [around, "<row_1_col_1>", around, "<row_1_col_2>", 10]
+    second = [around, "<row_2_col_1>", around, "<row_2_col_2>", 10, 10]
+    assert spelled == [*first, *second, around, "<global-img>", around]
+
+
+def test_an_image_that_fits_one_tile_is_the_whole_only():
+    family, words = made(Idefics3, {"size": {"longest_edge": 364}}), Vocabulary(missing={"<global-img>"})
+    plan = family.plan(300, 400)
+    assert (plan.rows, plan.columns, plan.tokens) == (0, 0, 30)
+    spelled = [one for one in words.spell(family.prompt(plan, words).ids) if one != "<image>"]
+    marker = [ord(char) for char in "<global-img>"]
+    assert spelled == ["<fake_token_around_image>", *marker, "<fake_token_around_image>"]
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "expected"),
+    [
+        ((300, 400), 1456, (1092, 1456)),
+        ((37, 911), 1456, (60, 1456)),  # 59 is odd
+        ((1, 4000), 1456, (1, 1456)),
+        ((100, 1000), 5000, (409, 4096)),
+        ((1000, 100), 5000, (4096, 409)),
+    ],
+)
+def test_the_longer_side_decides(size, target, expected):
+    assert longest_edge(*size, target) == expected
+
+
 def test_configured_ids_win_and_missing_tokens_are_told():
     family = made(Qwen2VL, model={"image_token_id": 0})
     assert family.prompt(family.plan(56, 56), Vocabulary()).ids == [0] * 4
@@ -235,6 +276,8 @@ def test_configured_ids_win_and_missing_tokens_are_told():
         ("moonshotai/Kimi-K2-Instruct", {"model_type": "kimi_k2"}, None),
         ("microsoft/Phi-3-vision-128k-instruct", {}, Phi3Vision),
         ("any", {"model_type": "mistral3"}, Mistral3),
+        ("any", {"model_type": "idefics3"}, Idefics3),
+        ("HuggingFaceTB/SmolVLM-500M-Instruct", {}, SmolVLM),
         ("Qwen/Qwen3-8B", {"model_type": "qwen3"}, None),
         ("llava-in-name-only", {"model_type": "llama"}, None),
         ("SmolLM2", {}, None),

@@ -75,6 +75,8 @@ _QWEN3 = {
     "size": {"shortest_edge": 65536, "longest_edge": 16777216},
 }
 _SQUARE = {"height": 336, "width": 336}
+_EDGE = {"longest_edge": 512}
+_SMOL = {"size": {"longest_edge": 2048}, "max_image_size": _EDGE}
 _LLAVA = {"size": {"shortest_edge": 336}, "crop_size": _SQUARE}
 
 
@@ -115,6 +117,16 @@ CASES = [
         {"crop_to_patches": True, "size": {"height": 448, "width": 448}},
         PHI_SIZES,
     ),
+    *_both("idefics3", "Idefics3", "Idefics3ImageProcessor", {}, [*PHI_SIZES, (1, 1), (5, 700), (364, 364)]),
+    *_both("smolvlm", "SmolVLM", "SmolVLMImageProcessor", _SMOL, [(37, 911), (300, 400), (1080, 1920), (512, 512)]),
+    *_both(
+        "smolvlm-whole",
+        "SmolVLM",
+        "SmolVLMImageProcessor",
+        {**_SMOL, "do_image_splitting": False},
+        [(37, 911), (911, 137), (300, 400)],
+    ),
+    *_both("smolvlm-small", "SmolVLM", "SmolVLMImageProcessor", {**_SMOL, "size": _EDGE}, [(911, 137), (300, 400)]),
     Case("llama4", "Llama4", "Llama4ImageProcessor", {}, {}, "torchvision", SIZES + LARGE),
     Case("kimi_k25", "KimiK25", "Kimi_K25ImageProcessor", {}, {}, "torchvision", SIZES),
     Case(

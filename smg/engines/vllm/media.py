@@ -31,11 +31,13 @@ def multimodal_inputs(inputs: MediaInputs, *, pixels: bool = True) -> Any:
         # Delimiters and line breaks included: the engine masks by the token.
         mm_placeholders=media.ranges(pb.PlaceholderRange, [item.structural for item in inputs.items]),
         mm_hashes=[item.digest for item in inputs.items],
-        batched_keys=[called.get(name, name) for name in inputs.side],
+        batched_keys=[called.get(name, name) for name in inputs.side if name not in inputs.flat],
         keep_on_cpu_keys=[called.get(name, name) for name in inputs.keep_on_cpu if name in inputs.side],
         modality=media.MODALITIES[inputs.modality],
         encoder_input_key="" if primary == PRIMARY else primary,
     )
+    for name in inputs.flat:
+        message.flat_keys[called.get(name, name)] = called.get(inputs.sizes, inputs.sizes)
     if not pixels:
         return message
     if inputs.sizes:

@@ -68,11 +68,13 @@ class Layout(NamedTuple):
     """How the primary tensor is made of its items.
 
     ``flat``: rows of all items after each other, ``sizes`` names the side tensor with the row counts. ``batched``: one
-    entry per item, smaller ones padded with zeros.
+    entry per item, smaller ones padded with zeros. ``rows`` names the side tensors of a flat layout that have an entry
+    for each row of the primary, not for each item.
     """
 
     kind: Literal["flat", "batched"]
     sizes: str = ""
+    rows: tuple[str, ...] = ()
 
 
 class Family(ABC):
@@ -99,8 +101,6 @@ class Family(ABC):
         self.flavour: Flavour = self.only or flavour
         self.precision: Precision = precision
         self.kind: Filter = config.resample or self.filter
-        if self.flavour == "torchvision" and self.kind == "lanczos":
-            self.kind = "bicubic"  # as the fast processors do: tensors can't be resampled with Lanczos there
         mean, std = config.image_mean or self.mean, config.image_std or self.std
         self.image_mean = mean
         self.table = table(mean, std, config.rescale_factor, self.order or self.flavour, precision)

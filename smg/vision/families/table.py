@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from smg.vision.families.base import Family
 from smg.vision.families.gemma3 import Gemma3
+from smg.vision.families.idefics3 import Idefics3, SmolVLM
 from smg.vision.families.internvl import InternVL
 from smg.vision.families.kimi import KimiK25
 from smg.vision.families.llama4 import Llama4
@@ -47,6 +48,8 @@ FAMILIES: tuple[Row, ...] = (
     Row(Gemma3, frozenset({"gemma3"})),
     Row(Glm4V, frozenset({"glm4v", "glm4v_moe", "glm46v"})),
     Row(InternVL, frozenset({"internvl"})),
+    Row(SmolVLM, frozenset({"smolvlm"}), (("smolvlm",),)),
+    Row(Idefics3, frozenset({"idefics3"}), (("idefics3",),)),
 )
 
 
