@@ -17,6 +17,7 @@ from smg.engines.table import adapter
 from smg.engines.vllm.names import UNPADDED, names
 from smg.engines.zmq.frames import Told
 from smg.engines.zmq.wire import VllmWire
+from smg.text.native.kimi_k3 import KimiK3
 from smg.text.prepare import prepare_now
 from smg.text.registry import TextModel
 from smg.vision.families.base import encode
@@ -94,6 +95,14 @@ MODELS: dict[str, tuple[Model, str | None]] = {
     ),
     "llama4": (Model("llama4", WORDS, "<|image|>"), "llama4"),
     "kimi_k25": (Model("kimi_k25", ("<|media_pad|>",), "<|media_pad|>"), "kimi_k25"),
+    "kimi_k3": (
+        Model(
+            "kimi_k3",
+            ("<|media_pad|>", "<|media_begin|>", "<|media_content|>", "<|media_end|>", *KimiK3.controls),
+            "<|media_pad|>",
+        ),
+        "kimi_k3",
+    ),
     "phi3_v": (Model("phi3_v", ("<|image|>",), "<|image|>", strings=True), None),
     "phi4mm": (Model("phi4mm", ("<|endoftext10|>",), "<|endoftext10|>"), None),
 }

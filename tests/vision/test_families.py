@@ -10,7 +10,7 @@ from smg.vision.families.base import encode
 from smg.vision.families.gemma3 import Gemma3
 from smg.vision.families.idefics3 import Idefics3, SmolVLM, longest_edge
 from smg.vision.families.internvl import InternVL
-from smg.vision.families.kimi import KimiK25
+from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.llama4 import Llama4
 from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
@@ -113,6 +113,8 @@ def test_omni_has_the_thinker_s_ids_and_a_budget_of_its_own():
     [
         (KimiK25, (100, 100), 16, (64, 3, 14, 14)),
         (KimiK25, (5000, 5000), 64 * 64, (128 * 128, 3, 14, 14)),
+        (KimiK3, (100, 100), 16, (64, 3, 14, 14)),
+        (KimiK3, (2000, 2500), 72 * 90, (144 * 180, 3, 14, 14)),
         (Llava, (300, 400), 576, (3, 336, 336)),
         (LlavaNext, (336, 672), 576 + 24 * 48 + 24, (3, 3, 336, 336)),
         (LlavaNext, (1000, 1000), 576 + 48 * 48 + 48, (5, 3, 336, 336)),
@@ -198,6 +200,27 @@ def test_llama4_separates_tiles_and_closes_with_the_whole():
     assert spelled == ["<|image_start|>", *line, *line, "<|image|>", "<|image_end|>"]
 
 
+def test_kimi_k3_tells_the_size_of_what_the_client_sent():
+    family, words = made(KimiK3, {"media_proc_cfg": {"in_patch_limit": 4}}), Vocabulary()
+    plan = family.plan(300, 400)
+    assert (plan.tokens, plan.inner) == (2, (24, 32))
+    ids = family.prompt(plan, words).ids
+    text = [ord(char) for char in "image 400x300"]
+    pads = ["<|media_pad|>"] * plan.tokens
+    assert words.spell(ids) == ["<|media_begin|>", *text, "<|media_content|>", *pads, "<|media_end|>"]
+
+
+def test_kimi_k3_lays_what_is_transparent_on_a_chessboard():
+    nothing = np.zeros((28, 28, 4), np.uint8)
+    board = encode(made(KimiK3), [nothing]).tensor[:, 0].reshape(2, 2, 14, 14)
+    rows = board.transpose(0, 2, 1, 3).reshape(28, 28)
+    white, grey = np.float32(1), (np.float32(180) / np.float32(255) - np.float32(0.5)) * 2
+    assert (rows[0, 0], rows[0, 8], rows[8, 0], rows[8, 8], rows[7, 7]) == (white, grey, grey, white, white)
+    for pattern, value in {"white": 1, "black": -1, "anything else": -1}.items():
+        plain = made(KimiK3, {"transparent_bg_config": {"pattern": pattern}})
+        assert set(encode(plain, [nothing]).tensor.ravel()) == {np.float32(value)}
+
+
 def test_pixtral_breaks_lines():
     family, words = made(Pixtral), Vocabulary()
     ids = family.prompt(family.plan(32, 48), words).ids
@@ -273,6 +296,8 @@ def test_configured_ids_win_and_missing_tokens_are_told():
         ("my-model", {"model_type": "llava"}, Llava),
         ("meta-llama/Llama-4-Scout", {}, Llama4),
         ("moonshotai/Kimi-K2.5", {}, KimiK25),
+        ("moonshotai/Kimi-K3", {}, KimiK3),
+        ("any", {"model_type": "kimi_k3"}, KimiK3),
         ("moonshotai/Kimi-K2-Instruct", {"model_type": "kimi_k2"}, None),
         ("microsoft/Phi-3-vision-128k-instruct", {}, Phi3Vision),
         ("any", {"model_type": "mistral3"}, Mistral3),

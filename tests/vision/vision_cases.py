@@ -29,6 +29,17 @@ def picture(height: int, width: int) -> np.ndarray:
     return image
 
 
+@lru_cache(maxsize=32)
+def translucent(height: int, width: int) -> np.ndarray:
+    """``picture`` with opacity, uint8[H, W, 4]: wholly transparent and opaque areas, hard edges, and all between."""
+    y, x = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
+    slope = (x * 5 + y * 3) % 256
+    opacity = np.where((x // 40 + y // 30) % 3 == 0, 0, np.where((x // 40 + y // 30) % 3 == 1, 255, slope))
+    image = np.concatenate([picture(height, width), opacity[:, :, None].astype(np.uint8)], axis=2)
+    image.flags.writeable = False
+    return image
+
+
 # (height, width): the sizes of MM-03, single pixels, thin strips, sizes that are aligned already or one pixel off,
 # enlarging, shrinking, one of each, half-way roundings, and both sides of Pillow's rule for the order of the passes.
 SIZES = [
@@ -55,7 +66,10 @@ PHI_SIZES = [(224, 224), (37, 911), (911, 137), (300, 400), (448, 448), (640, 48
 
 
 class Case(NamedTuple):
-    """``family`` is ours, ``processor`` and ``options`` construct theirs, ``config`` is the same as our file."""
+    """``family`` is ours, ``processor`` and ``options`` construct theirs, ``config`` is the same as our file.
+
+    ``alpha``: the images are translucent.
+    """
 
     name: str
     family: str
@@ -65,6 +79,7 @@ class Case(NamedTuple):
     flavour: str
     sizes: list[tuple[int, int]]
     primary: str = "pixel_values"
+    alpha: bool = False
 
 
 _HALF = [0.5, 0.5, 0.5]
@@ -148,4 +163,25 @@ CASES = [
         PHI_SIZES,
         "image_pixel_values",
     ),
+]
+
+_K3_SIZES = [(224, 224), (30, 30), (37, 911), (911, 137), (300, 400), (400, 300)]
+_K3_SMALL = {"in_patch_limit": 200}
+_BOARD = {"pattern": "chessboard", "chessboard_square_on_top_left": False, "chessboard_gray_value": 90}
+
+
+def _k3(name: str, media: dict[str, Any], alpha: bool = True) -> Case:
+    options = {"media_proc_cfg": media}
+    return Case(f"kimi_k3{name}", "KimiK3", "", options, options, "pillow", _K3_SIZES, alpha=alpha)
+
+
+# Their processors are code of the checkpoint, which the generator has the arithmetic of.
+REMOTE = [
+    _k3("", {}, alpha=False),
+    _k3("-small", _K3_SMALL, alpha=False),
+    _k3("-alpha", {}),
+    _k3("-alpha-small", _K3_SMALL),
+    _k3("-alpha-before", {**_K3_SMALL, "transparent_bg_config": _BOARD, "transparent_bg_fill_stage": "before_resize"}),
+    _k3("-alpha-grey", {**_K3_SMALL, "transparent_bg_config": {"pattern": "gray"}}),
+    _k3("-alpha-off", {"transparent_bg_config": None, "transparent_bg_fill_stage": "after_resize"}),
 ]

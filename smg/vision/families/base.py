@@ -94,6 +94,8 @@ class Family(ABC):
     std: ClassVar[tuple[float, ...]] = CLIP_STD
     # Families that exist only as a torchvision processor have no choice.
     only: ClassVar[Flavour | None] = None
+    # Whether ``fill`` also takes images with opacity, uint8[H, W, 4].
+    alpha: ClassVar[bool] = False
     order: ClassVar[Order | None] = None
 
     def __init__(self, config: ImageConfig, flavour: Flavour = "torchvision", precision: Precision = "float32") -> None:
@@ -111,7 +113,7 @@ class Family(ABC):
 
     @abstractmethod
     def fill(self, image: U8, plan: Plan, out: Tensor, split: Split = serial) -> None:
-        """Write ``image`` uint8[H, W, 3] into ``out``, which has the shape ``plan.shape``. CPU-bound."""
+        """Write ``image`` uint8[H, W, 3] (see ``alpha``) into ``out`` of the shape ``plan.shape``. CPU-bound."""
 
     @abstractmethod
     def side(self, plans: Sequence[Plan]) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from smg.vision.families.base import Family
 from smg.vision.families.gemma3 import Gemma3
 from smg.vision.families.idefics3 import Idefics3, SmolVLM
 from smg.vision.families.internvl import InternVL
-from smg.vision.families.kimi import KimiK25
+from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.llama4 import Llama4
 from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
@@ -25,6 +25,7 @@ class Row(NamedTuple):
 
 
 FAMILIES: tuple[Row, ...] = (
+    Row(KimiK3, frozenset({"kimi_k3"}), (("kimi", "k3"),)),
     Row(KimiK25, frozenset({"kimi_k25"}), (("kimi", "k2.5"), ("kimi", "k25"))),
     Row(Llama4, frozenset({"llama4"}), (("llama-4",), ("llama4",))),
     Row(LlavaOnevision, frozenset({"llava_onevision"}), (("llava-onevision",), ("llava_onevision",))),
