@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from smg.core.errors import GatewayError
-from smg.vision.config import CLIP_MEAN, parse_config
+from smg.vision.config import CLIP_MEAN, CLIP_STD, parse_config
 from smg.vision.expand import runs
 from smg.vision.families.base import encode
 from smg.vision.families.gemma3 import Gemma3
 from smg.vision.families.idefics3 import Idefics3, SmolVLM, longest_edge
+from smg.vision.families.inkling import Inkling
 from smg.vision.families.internvl import InternVL
 from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.llama4 import Llama4
@@ -131,6 +132,8 @@ def test_omni_has_the_thinker_s_ids_and_a_budget_of_its_own():
         (InternVL, (448, 896), 3 * 256, (3, 3, 448, 448)),
         (Idefics3, (364, 364), 17 * 30, (17, 3, 364, 364)),
         (Idefics3, (100, 1000), 5 * 30, (5, 3, 364, 364)),
+        (Inkling, (80, 80), 2 * 3, (6, 2, 40, 40, 3)),
+        (Inkling, (81, 79), 3 * 2, (6, 2, 40, 40, 3)),
         (Phi3Vision, (336, 336), 17 * 144 + 1 + 5 * 12, (17, 3, 336, 336)),
         (Phi4Multimodal, (448, 448), 256 + 1 + 256 + 16 + 16, (2, 3, 448, 448)),
     ],
@@ -221,6 +224,36 @@ def test_kimi_k3_lays_what_is_transparent_on_a_chessboard():
         assert set(encode(plain, [nothing]).tensor.ravel()) == {np.float32(value)}
 
 
+@pytest.mark.parametrize(
+    ("options", "size", "inner"),
+    [
+        ({}, (300, 400), (300, 400)),
+        ({"rescale_image_frac": 2.0}, (300, 401), (600, 802)),
+        ({"rescale_image_frac": 2.0}, (900, 1500), (1229, 2048)),  # 1228.8
+        ({"rescale_image_frac": 2.0}, (2100, 3000), (2100, 3000)),  # beyond the cap already
+        ({"rescale_image_frac": 2.0, "rescale_image_max_upscaled_long_edge": None}, (900, 1500), (1800, 3000)),
+        ({"rescale_image_frac": 0.5}, (1, 401), (1, 201)),
+        ({"rescale_image_frac": "much"}, (300, 400), (300, 400)),
+    ],
+)
+def test_inkling_enlarges_up_to_a_cap(options, size, inner):
+    assert made(Inkling, options).plan(*size).inner == inner
+
+
+def test_inkling_ends_its_images_with_what_no_pixel_is():
+    """41 x 80 pixels: two rows of patches, one row of pixels in the second; three columns, nothing in the third."""
+    family = made(Inkling)
+    got = encode(family, [blank(41, 80)])
+    patches = got.tensor.reshape(2, 3, 2, 40, 40, 3)
+    black, outside = family.table[:, 0], (np.float32(-1) / 255 - np.array(CLIP_MEAN)) / np.array(CLIP_STD)
+    assert (patches[0, :2] == black).all()
+    assert (patches[1, :2, :, 0] == black).all()
+    for ended in (patches[1, :2, :, 1:], patches[:, 2]):
+        np.testing.assert_allclose(ended, np.broadcast_to(outside, ended.shape), rtol=1e-5)
+    replacement = family.prompt(got.plans[0], Vocabulary())
+    assert (replacement.ids, replacement.prefix) == ([1000] * 6, 1)
+
+
 def test_pixtral_breaks_lines():
     family, words = made(Pixtral), Vocabulary()
     ids = family.prompt(family.plan(32, 48), words).ids
@@ -296,6 +329,10 @@ def test_configured_ids_win_and_missing_tokens_are_told():
         ("my-model", {"model_type": "llava"}, Llava),
         ("meta-llama/Llama-4-Scout", {}, Llama4),
         ("moonshotai/Kimi-K2.5", {}, KimiK25),
+        ("any", {"model_type": "inkling_mm_model", "vision_config": {"decoder_dmodel": 8}}, Inkling),
+        ("inkling", {"vision_config": {"decoder_dmodel": 8}}, Inkling),
+        ("any", {"model_type": "inkling_mm_model", "vision_config": {}}, None),
+        ("inkling", {}, None),
         ("moonshotai/Kimi-K3", {}, KimiK3),
         ("any", {"model_type": "kimi_k3"}, KimiK3),
         ("moonshotai/Kimi-K2-Instruct", {"model_type": "kimi_k2"}, None),

@@ -23,9 +23,21 @@ GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text("utf-8"))
 PILLOW = int(PIL.__version__.split(".")[0])
 VIEW_BOUND = 2e-6
 ALL = [*CASES, *REMOTE, Case("phi3_v", "Phi3Vision", "", {}, {}, "pillow", PHI_SIZES)]
-MODULES = ("qwen_vl", "llava", "llava_next", "pixtral", "gemma3", "llama4", "kimi", "phi", "internvl", "idefics3")
-# Kimi's grid has another name on the wire than in the processor.
-NAMES = {"kimi_k25": {"image_grid_thw": "grid_thws"}, "kimi_k25-small-budget": {"image_grid_thw": "grid_thws"}}
+MODULES = (
+    "qwen_vl",
+    "llava",
+    "llava_next",
+    "pixtral",
+    "gemma3",
+    "llama4",
+    "kimi",
+    "phi",
+    "internvl",
+    "idefics3",
+    "inkling",
+)
+# Names on the wire that are not the processor's.
+NAMES = {"KimiK25": {"image_grid_thw": "grid_thws"}, "Inkling": {"num_patches": "tokens_per_item"}}
 
 
 def family(case):
@@ -66,7 +78,7 @@ def check(case, sizes):
         nested = [1] if case.family in ("Idefics3", "SmolVLM") else []
         assert [*nested, *got.tensor.shape] == expected["shape"], where
         for name, values in expected["side"].items():
-            side = got.side[NAMES.get(case.name, {}).get(name, name)]
+            side = got.side[NAMES.get(case.family, {}).get(name, name)]
             assert (digest(side) if isinstance(values, str) else side.tolist()) == values, f"{where} {name}"
         tensor = got.tensor
         if "view" in expected:

@@ -92,6 +92,7 @@ _QWEN3 = {
 _SQUARE = {"height": 336, "width": 336}
 _EDGE = {"longest_edge": 512}
 _SMOL = {"size": {"longest_edge": 2048}, "max_image_size": _EDGE}
+_LONGER = {"rescale_image_frac": 2.0, "rescale_image_max_upscaled_long_edge": 1200}
 _LLAVA = {"size": {"shortest_edge": 336}, "crop_size": _SQUARE}
 
 
@@ -142,6 +143,8 @@ CASES = [
         [(37, 911), (911, 137), (300, 400)],
     ),
     *_both("smolvlm-small", "SmolVLM", "SmolVLMImageProcessor", {**_SMOL, "size": _EDGE}, [(911, 137), (300, 400)]),
+    Case("inkling-fast", "Inkling", "InklingImageProcessor", {}, {}, "torchvision", [*PHI_SIZES, (1, 1), (5, 700)]),
+    Case("inkling-scaled-fast", "Inkling", "InklingImageProcessor", _LONGER, _LONGER, "torchvision", PHI_SIZES),
     Case("llama4", "Llama4", "Llama4ImageProcessor", {}, {}, "torchvision", SIZES + LARGE),
     Case("kimi_k25", "KimiK25", "Kimi_K25ImageProcessor", {}, {}, "torchvision", SIZES),
     Case(
@@ -177,6 +180,8 @@ def _k3(name: str, media: dict[str, Any], alpha: bool = True) -> Case:
 
 # Their processors are code of the checkpoint, which the generator has the arithmetic of.
 REMOTE = [
+    Case("inkling-slow", "Inkling", "", {}, {}, "pillow", PHI_SIZES),
+    Case("inkling-scaled-slow", "Inkling", "", _LONGER, _LONGER, "pillow", PHI_SIZES),
     _k3("", {}, alpha=False),
     _k3("-small", _K3_SMALL, alpha=False),
     _k3("-alpha", {}),

@@ -5,8 +5,8 @@ images are filled in independently of each other, each into its own part, withou
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -106,6 +106,11 @@ class Family(ABC):
         mean, std = config.image_mean or self.mean, config.image_std or self.std
         self.image_mean = mean
         self.table = table(mean, std, config.rescale_factor, self.order or self.flavour, precision)
+
+    @classmethod
+    def serves(cls, model: Mapping[str, Any]) -> bool:
+        """Whether a model of this family with this ``config.json`` takes images at all."""
+        return True
 
     @abstractmethod
     def plan(self, height: int, width: int) -> Plan:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from smg.vision.families.base import Family
 from smg.vision.families.gemma3 import Gemma3
 from smg.vision.families.idefics3 import Idefics3, SmolVLM
+from smg.vision.families.inkling import Inkling
 from smg.vision.families.internvl import InternVL
 from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.llama4 import Llama4
@@ -25,6 +26,7 @@ class Row(NamedTuple):
 
 
 FAMILIES: tuple[Row, ...] = (
+    Row(Inkling, frozenset({"inkling_mm_model"}), (("inkling",),)),
     Row(KimiK3, frozenset({"kimi_k3"}), (("kimi", "k3"),)),
     Row(KimiK25, frozenset({"kimi_k25"}), (("kimi", "k2.5"), ("kimi", "k25"))),
     Row(Llama4, frozenset({"llama4"}), (("llama-4",), ("llama4",))),
@@ -63,11 +65,11 @@ def find_family(model: str, config: Mapping[str, Any]) -> type[Family] | None:
     declared = config.get("model_type")
     for row in FAMILIES:
         if declared in row.types:
-            return row.family
+            return row.family if row.family.serves(config) else None
     if isinstance(declared, str) and declared and "vision_config" not in config:
         return None
     name = model.lower()
     for row in FAMILIES:
         if any(all(part in name for part in parts) for parts in row.names):
-            return row.family
+            return row.family if row.family.serves(config) else None
     return None
