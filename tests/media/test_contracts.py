@@ -112,6 +112,19 @@ MODELS: dict[str, tuple[Model, str | None]] = {
         ),
         "inkling-fast",
     ),
+    "siglip": (
+        Model(
+            "of_no_known_family",
+            ("<image>",),
+            "<image>",
+            {
+                "image_token_index": mock.VOCAB_SIZE,
+                "vision_config": {"model_type": "siglip_vision_model", "patch_size": 14},
+            },
+            {"image_processor_type": "SiglipImageProcessor", "size": {"height": 384, "width": 384}},
+        ),
+        "siglip-fast",
+    ),
     "phi3_v": (Model("phi3_v", ("<|image|>",), "<|image|>", strings=True), None),
     "phi4mm": (Model("phi4mm", ("<|endoftext10|>",), "<|endoftext10|>"), None),
 }

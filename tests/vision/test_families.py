@@ -18,6 +18,7 @@ from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
 from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
 from smg.vision.families.pixtral import Mistral3, Pixtral
 from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3Omni, Qwen3VL, smart_resize
+from smg.vision.families.siglip import Siglip, sees_with_siglip
 from smg.vision.families.table import FAMILIES, find_family
 
 
@@ -134,6 +135,7 @@ def test_omni_has_the_thinker_s_ids_and_a_budget_of_its_own():
         (Idefics3, (100, 1000), 5 * 30, (5, 3, 364, 364)),
         (Inkling, (80, 80), 2 * 3, (6, 2, 40, 40, 3)),
         (Inkling, (81, 79), 3 * 2, (6, 2, 40, 40, 3)),
+        (Siglip, (300, 70), 14 * 14, (3, 224, 224)),
         (Phi3Vision, (336, 336), 17 * 144 + 1 + 5 * 12, (17, 3, 336, 336)),
         (Phi4Multimodal, (448, 448), 256 + 1 + 256 + 16 + 16, (2, 3, 448, 448)),
     ],
@@ -347,6 +349,39 @@ def test_configured_ids_win_and_missing_tokens_are_told():
 )
 def test_find_family(model, config, family):
     assert find_family(model, config) is family
+
+
+SEES = {"model_type": "new", "image_token_index": 7, "vision_config": {"model_type": "siglip_vision_model"}}
+
+
+@pytest.mark.parametrize(
+    ("model", "preprocessor", "expected"),
+    [
+        (SEES, {"image_processor_type": "SiglipImageProcessor"}, True),
+        (SEES, {"image_processor_type": "SiglipImageProcessorFast"}, True),
+        (SEES, {"image_processor_type": "LlavaNextImageProcessor"}, False),
+        (SEES, {}, False),
+        ({**SEES, "image_token_index": None}, {"image_processor_type": "SiglipImageProcessor"}, False),
+        ({**SEES, "vision_config": {"model_type": "clip"}}, {"image_processor_type": "SiglipImageProcessor"}, False),
+        ({}, {"image_processor_type": "SiglipImageProcessor"}, False),
+    ],
+)
+def test_models_of_no_known_family_may_see_with_siglip(model, preprocessor, expected):
+    assert sees_with_siglip(parse_config(model, preprocessor)) is expected
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "tokens"),
+    [
+        ({"vision_config": {"patch_size": 14}}, {"size": {"height": 448, "width": 224}}, 32 * 16),
+        ({"text_config": {"num_image_tokens": 100}}, {}, 100),
+        ({"mm_tokens_per_image": 64}, {}, 64),
+        ({"mm_tokens_per_image": 64}, {"image_seq_length": 1024}, 1024),
+        ({"mm_tokens_per_image": "x"}, {"image_seq_length": True}, 196),
+    ],
+)
+def test_siglip_has_the_tokens_that_a_file_tells(model, options, tokens):
+    assert made(Siglip, options, model).plan(10, 10).tokens == tokens
 
 
 # ---- configuration files

@@ -35,6 +35,7 @@ MODULES = (
     "internvl",
     "idefics3",
     "inkling",
+    "siglip",
 )
 # Names on the wire that are not the processor's.
 NAMES = {"KimiK25": {"image_grid_thw": "grid_thws"}, "Inkling": {"num_patches": "tokens_per_item"}}

@@ -133,6 +133,7 @@ CASES = [
         {"crop_to_patches": True, "size": {"height": 448, "width": 448}},
         PHI_SIZES,
     ),
+    *_both("siglip", "Siglip", "SiglipImageProcessor", {"size": {"height": 384, "width": 384}}, SIZES),
     *_both("idefics3", "Idefics3", "Idefics3ImageProcessor", {}, [*PHI_SIZES, (1, 1), (5, 700), (364, 364)]),
     *_both("smolvlm", "SmolVLM", "SmolVLMImageProcessor", _SMOL, [(37, 911), (300, 400), (1080, 1920), (512, 512)]),
     *_both(
