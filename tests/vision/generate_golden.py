@@ -22,7 +22,15 @@ from vision_cases import CASES, PHI_SIZES, REMOTE, Case, picture, translucent
 
 SAMPLES = 8
 VIEW_SAMPLES = 60
-SIDE = ("image_grid_thw", "image_sizes", "aspect_ratios", "num_img_tokens", "num_patches")
+SIDE = (
+    "image_grid_thw",
+    "image_sizes",
+    "aspect_ratios",
+    "num_img_tokens",
+    "num_patches",
+    "aspect_ratio_ids",
+    "aspect_ratio_mask",
+)
 
 
 def digest(tensor: np.ndarray) -> str:

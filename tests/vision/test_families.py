@@ -15,6 +15,7 @@ from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.llama4 import Llama4
 from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
+from smg.vision.families.mllama import Mllama
 from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
 from smg.vision.families.pixtral import Mistral3, Pixtral
 from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3Omni, Qwen3VL, smart_resize
@@ -124,6 +125,7 @@ def test_omni_has_the_thinker_s_ids_and_a_budget_of_its_own():
         (LlavaOnevision, (384, 384), 729 + 27 * 27 + 27, (2, 3, 384, 384)),
         (Llama4, (336, 336), 144, (1, 3, 336, 336)),
         (Llama4, (672, 672), 5 * 144, (5, 3, 336, 336)),
+        (Mllama, (900, 300), 1, (4, 3, 224, 224)),
         (Pixtral, (1024, 1024), 64 * 64, (3, 1024, 1024)),
         (Pixtral, (100, 33), 7 * 3, (3, 112, 48)),
         (Mistral3, (100, 33), 4 * 2, (3, 128, 64)),
@@ -256,6 +258,19 @@ def test_inkling_ends_its_images_with_what_no_pixel_is():
     assert (replacement.ids, replacement.prefix) == ([1000] * 6, 1)
 
 
+def test_llama_3_2_numbers_its_grids_and_keeps_one_token():
+    family, words = made(Mllama), Vocabulary()
+    sizes = [(100, 100), (200, 400), (400, 200), (448, 448), (200, 900), (900, 200)]
+    got = encode(family, [blank(*size) for size in sizes])
+    assert [plan.tiles for plan in got.plans] == [(1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1)]
+    assert got.side["aspect_ratio_ids"].tolist() == [1, 2, 5, 6, 4, 8]
+    assert got.side["aspect_ratio_mask"].sum(axis=1).tolist() == [1, 2, 2, 4, 4, 4]
+    # Black is -1 and no tile is 0.
+    assert (got.tensor[0, 0] == -1).all()
+    assert not got.tensor[0, 1:].any()
+    assert words.spell(family.prompt(got.plans[3], words).ids) == ["<|image|>"]
+
+
 def test_pixtral_breaks_lines():
     family, words = made(Pixtral), Vocabulary()
     ids = family.prompt(family.plan(32, 48), words).ids
@@ -335,6 +350,8 @@ def test_configured_ids_win_and_missing_tokens_are_told():
         ("inkling", {"vision_config": {"decoder_dmodel": 8}}, Inkling),
         ("any", {"model_type": "inkling_mm_model", "vision_config": {}}, None),
         ("inkling", {}, None),
+        ("meta-llama/Llama-3.2-11B-Vision-Instruct", {}, Mllama),
+        ("any", {"model_type": "mllama"}, Mllama),
         ("moonshotai/Kimi-K3", {}, KimiK3),
         ("any", {"model_type": "kimi_k3"}, KimiK3),
         ("moonshotai/Kimi-K2-Instruct", {"model_type": "kimi_k2"}, None),

@@ -93,6 +93,7 @@ _SQUARE = {"height": 336, "width": 336}
 _EDGE = {"longest_edge": 512}
 _SMOL = {"size": {"longest_edge": 2048}, "max_image_size": _EDGE}
 _LONGER = {"rescale_image_frac": 2.0, "rescale_image_max_upscaled_long_edge": 1200}
+_TILED = {"size": {"height": 280, "width": 280}}
 _LLAVA = {"size": {"shortest_edge": 336}, "crop_size": _SQUARE}
 
 
@@ -133,6 +134,8 @@ CASES = [
         {"crop_to_patches": True, "size": {"height": 448, "width": 448}},
         PHI_SIZES,
     ),
+    *_both("mllama", "Mllama", "MllamaImageProcessor", _TILED, SIZES),
+    *_both("mllama-many", "Mllama", "MllamaImageProcessor", {"max_image_tiles": 9}, PHI_SIZES),
     *_both("siglip", "Siglip", "SiglipImageProcessor", {"size": {"height": 384, "width": 384}}, SIZES),
     *_both("idefics3", "Idefics3", "Idefics3ImageProcessor", {}, [*PHI_SIZES, (1, 1), (5, 700), (364, 364)]),
     *_both("smolvlm", "SmolVLM", "SmolVLMImageProcessor", _SMOL, [(37, 911), (300, 400), (1080, 1920), (512, 512)]),

@@ -12,6 +12,7 @@ from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.llama4 import Llama4
 from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
+from smg.vision.families.mllama import Mllama
 from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
 from smg.vision.families.pixtral import Mistral3, Pixtral
 from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3Omni, Qwen3VL
@@ -30,6 +31,7 @@ FAMILIES: tuple[Row, ...] = (
     Row(KimiK3, frozenset({"kimi_k3"}), (("kimi", "k3"),)),
     Row(KimiK25, frozenset({"kimi_k25"}), (("kimi", "k2.5"), ("kimi", "k25"))),
     Row(Llama4, frozenset({"llama4"}), (("llama-4",), ("llama4",))),
+    Row(Mllama, frozenset({"mllama"}), (("llama-3.2", "vision"),)),
     Row(LlavaOnevision, frozenset({"llava_onevision"}), (("llava-onevision",), ("llava_onevision",))),
     Row(LlavaNext, frozenset({"llava_next"}), (("llava-next",), ("llava_next",), ("llava-v1.6",))),
     Row(Llava, frozenset({"llava"}), (("llava",),)),
