@@ -39,8 +39,8 @@ class MediaItem(msgspec.Struct, frozen=True):
     ``digest`` is 64 hexadecimal digits that differ wherever bytes or processing differ. ``encoded`` are the client's
     bytes. ``structural`` is the (offset, length) of all prompt tokens that belong to the item, ``patches`` the ranges
     its features are written over. ``tensor`` (None: no engine of the model takes tensors) and ``side`` are its own
-    parts of the request's; a side tensor keeps its first dimension, of size 1. ``token_id`` is the token features are
-    written over, where it is not that of all items.
+    parts of the request's; a side tensor keeps its first dimension, of size 1 where it is not ``flat``. ``token_id`` is
+    the token features are written over, where it is not that of all items.
     """
 
     modality: str
@@ -59,10 +59,10 @@ class MediaInputs(msgspec.Struct, frozen=True):
     Where they are of one modality:
 
     ``tensor`` joins the items': along its first dimension, with the row counts in the side tensor called ``sizes``;
-    or, when ``sizes`` is empty, as one entry per item. Every side tensor has one entry per item. ``keep_on_cpu`` names
-    side tensors that models read on the host. ``token_id`` is the token features are written over. ``anchored`` is the
-    prompt with one placeholder per item, ``expanded`` the length of the prompt that it became. ``family`` names the
-    model family that has made the tensors.
+    or, when ``sizes`` is empty, as one entry per item. A side tensor has one entry per item; those that ``flat`` names
+    have one per row of ``tensor``. ``keep_on_cpu`` names side tensors that models read on the host. ``token_id`` is the
+    token features are written over. ``anchored`` is the prompt with one placeholder per item, ``expanded`` the length
+    of the prompt that it became. ``family`` names the model family that has made the tensors.
 
     Items of several modalities have tensors of their own only, and no ``tensor`` and ``side`` join them.
     """
@@ -76,6 +76,7 @@ class MediaInputs(msgspec.Struct, frozen=True):
     anchored: Sequence[int]
     expanded: int
     family: str = ""
+    flat: tuple[str, ...] = ()
 
     @property
     def modality(self) -> str:

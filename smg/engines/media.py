@@ -4,7 +4,7 @@ A tensor is megabytes, so it never passes through a generated message, which wou
 The message is serialized without it, and the field is put behind: protobuf merges what comes later into what was there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from smg._native.joined import join
@@ -27,6 +27,24 @@ def with_tensor(message: bytes, kind: Any, field: str, inputs: MediaInputs | Non
     return join([message, *nested(kind, ("mm_inputs", "pixel_values", field), inputs.tensor.pieces)])
 
 
+def row_tensors(kind: Any, tensor_kind: Any, field: str, inputs: MediaInputs, called: Mapping[str, str]) -> list[Any]:
+    """The buffers of the side tensors that have an entry per row, to be put behind a serialized ``kind``.
+
+    They are large, too, and go into ``mm_inputs.model_specific_tensors`` by the names of ``called``.
+    """
+    entry = kind.DESCRIPTOR.fields_by_name["mm_inputs"].message_type.fields_by_name["model_specific_tensors"]
+    key, value = (entry.message_type.fields_by_name[name].number for name in ("key", "value"))
+    data = tensor_kind.DESCRIPTOR.fields_by_name[field].number
+    out: list[Any] = []
+    for name in inputs.flat:
+        side = inputs.side[name]
+        described = tensor(tensor_kind, side, None).SerializeToString()
+        filled = [described, *_enclosed([data], side.pieces)]
+        pair = [*_enclosed([key], [called.get(name, name).encode()]), *_enclosed([value], filled)]
+        out += nested(kind, ("mm_inputs", "model_specific_tensors"), pair)
+    return out
+
+
 def nested(kind: Any, path: Sequence[str], pieces: Sequence[Any]) -> list[Any]:
     """The buffers of one field on the wire: the headers of all messages of ``path``, then ``pieces``.
 
@@ -37,6 +55,11 @@ def nested(kind: Any, path: Sequence[str], pieces: Sequence[Any]) -> list[Any]:
         field = descriptor.fields_by_name[name]
         numbers.append(field.number)
         descriptor = field.message_type
+    return _enclosed(numbers, pieces)
+
+
+def _enclosed(numbers: Sequence[int], pieces: Sequence[Any]) -> list[Any]:
+    """``pieces`` behind the headers of the fields ``numbers``, the outermost first."""
     head, size = b"", sum(memoryview(piece).nbytes for piece in pieces)
     for number in reversed(numbers):
         head = _varint(number << 3 | _LENGTH_DELIMITED) + _varint(size + len(head)) + head

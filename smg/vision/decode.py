@@ -23,6 +23,7 @@ from smg.vision.containers import UNLIMITED, Deadline
 from smg.vision.reader import reader
 
 U8: TypeAlias = NDArray[np.uint8]
+Colour: TypeAlias = tuple[int, int, int]
 
 # Formats whose decoders are safe to show to strangers, by Pillow's plug-in. Pillow knows many more, some of which
 # start programs. AVIF depends on Pillow's version.
@@ -53,14 +54,17 @@ class DecodeOptions(msgspec.Struct, frozen=True):
     max_pixels: int = 178_956_970
     max_side: int = 65_535
     orient: bool = True
-    background: tuple[int, int, int] = (255, 255, 255)
+    background: Colour = (255, 255, 255)
 
 
 DEFAULT_OPTIONS = DecodeOptions()
 
 
 class Decoded(NamedTuple):
-    """``pixels`` is uint8[H, W, 3], contiguous, upright; ``format`` is Pillow's name of the encoding."""
+    """``pixels`` is uint8[H, W, 3], contiguous, upright; ``format`` is Pillow's name of the encoding.
+
+    Where ``alpha`` was asked for and the image has transparency, they are uint8[H, W, 4].
+    """
 
     pixels: U8
     format: str
@@ -92,8 +96,11 @@ def decode_image(
     options: DecodeOptions = DEFAULT_OPTIONS,
     param: str | None = None,
     deadline: Deadline = UNLIMITED,
+    alpha: bool = False,
 ) -> Decoded:
     """Decode the first frame of an image. CPU-bound: run it on the media pool.
+
+    Transparent pixels lie on ``options.background``, or keep their opacity with ``alpha``.
 
     Raises:
         GatewayError: ``media_undecodable`` when it is no image, broken or truncated; ``media_too_large`` when it has
@@ -114,7 +121,7 @@ def decode_image(
                 pixels = _turbo(data, image)
                 if pixels is None:
                     image.load()
-                    pixels = _in_bands(image, options.background, deadline)
+                    pixels = _in_bands(image, None if alpha else options.background, deadline)
             deadline.check()
     except GatewayError:
         raise
@@ -176,13 +183,16 @@ def _watched(image: Any, deadline: Deadline) -> Iterator[None]:
         del image.load_read
 
 
-def _in_bands(image: Image.Image, background: tuple[int, int, int], deadline: Deadline) -> U8:
-    """The pixels of a loaded image, some rows at a time: on the way they are in memory several times over."""
+def _in_bands(image: Image.Image, background: Colour | None, deadline: Deadline) -> U8:
+    """The pixels of a loaded image, some rows at a time: on the way they are in memory several times over.
+
+    Without a ``background`` transparent pixels keep their opacity, in a fourth channel.
+    """
     width, height = image.size
     rows = max(1, _BAND_PIXELS // width)
     if rows >= height:
         return _to_rgb(image, background)
-    out = np.empty((height, width, 3), np.uint8)
+    out = np.empty((height, width, 4 if background is None and _is_transparent(image) else 3), np.uint8)
     for top in range(0, height, rows):
         deadline.check()
         bottom = min(top + rows, height)
@@ -190,13 +200,19 @@ def _in_bands(image: Image.Image, background: tuple[int, int, int], deadline: De
     return out
 
 
-def _to_rgb(image: Image.Image, background: tuple[int, int, int]) -> U8:
+def _is_transparent(image: Image.Image) -> bool:
+    return image.mode in _ALPHA_MODES or ("transparency" in image.info and not image.mode.startswith("I;16"))
+
+
+def _to_rgb(image: Image.Image, background: Colour | None) -> U8:
     if image.mode.startswith("I;16"):
         # Pillow would clip to 255; the high byte is what it takes from 16-bit colour images too.
         grey = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
         return np.repeat(grey[:, :, None], 3, axis=2)
-    if image.mode in _ALPHA_MODES or "transparency" in image.info:
+    if _is_transparent(image):
         top = image.convert("RGBA")
+        if background is None:
+            return np.asarray(top)
         image = Image.alpha_composite(Image.new("RGBA", top.size, (*background, 255)), top)
     return np.asarray(image.convert("RGB"))
 

@@ -42,9 +42,9 @@ class ImageMedium:
         """See ``items.Medium``; the pixels live no longer than the call."""
         started = clock.monotonic()
         deadline = Deadline(self._timeout_secs, self.kind)
-        pixels = decode_image(encoded, self._options, deadline=deadline).pixels
-        decode_secs = clock.monotonic() - started
         family = self.family(precision or "float32")
+        pixels = decode_image(encoded, self._options, deadline=deadline, alpha=family.alpha).pixels
+        decode_secs = clock.monotonic() - started
         plan = family.plan(pixels.shape[0], pixels.shape[1])
         if precision is None:
             return Processed(plan, None, decode_secs)

@@ -43,6 +43,7 @@ def describe(groups: Sequence[Group], bindings: Sequence[Binding], prompt: tuple
         tensor=None if mixed else _joined(first),
         side={name: _plain(values) for name, values in side.items()},
         sizes="" if mixed else first.family.layout.sizes,
+        flat=() if mixed else first.family.layout.rows,
         keep_on_cpu=() if mixed else first.family.keep_on_cpu,
         token_id=first.token_id,
         anchored=anchored,
@@ -54,6 +55,7 @@ def describe(groups: Sequence[Group], bindings: Sequence[Binding], prompt: tuple
 def _item(group: Group, side: dict[str, Array], binding: Binding, token_id: int | None) -> MediaItem:
     index = binding.item
     item = group.items[index]
+    own = _rows(group, index)
     array = None if group.arrays is None else group.arrays[index]
     flat = group.family.layout.kind == "flat"
     return MediaItem(
@@ -63,9 +65,18 @@ def _item(group: Group, side: dict[str, Array], binding: Binding, token_id: int 
         structural=binding.structural,
         patches=binding.patches,
         tensor=None if array is None else _tensor([array], group, array.shape if flat else (1, *array.shape)),
-        side={name: _plain(values[index : index + 1]) for name, values in side.items()},
+        side={name: _plain(values[own.get(name, slice(index, index + 1))]) for name, values in side.items()},
         token_id=token_id,
     )
+
+
+def _rows(group: Group, index: int) -> dict[str, slice]:
+    """The rows of one item in the side tensors that have one for each row of the primary tensor."""
+    if not group.family.layout.rows:
+        return {}
+    start = sum(item.plan.shape[0] for item in group.items[:index])
+    own = slice(start, start + group.items[index].plan.shape[0])
+    return dict.fromkeys(group.family.layout.rows, own)
 
 
 def _joined(group: Group) -> Tensor | None:

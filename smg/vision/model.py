@@ -8,8 +8,9 @@ from typing import Any, Protocol, TypeAlias
 from blake3 import blake3
 
 from smg.core.errors import GatewayError
-from smg.vision.config import parse_config
+from smg.vision.config import ImageConfig, parse_config
 from smg.vision.families.base import Family, token_id
+from smg.vision.families.siglip import Siglip, sees_with_siglip
 from smg.vision.families.table import find_family
 from smg.vision.filters import Flavour
 from smg.vision.normalise import Precision
@@ -54,9 +55,7 @@ class VisionModel:
         Raises:
             GatewayError: ``invalid_multimodal_request`` when the vocabulary has no placeholder.
         """
-        self._config = parse_config(
-            files["config.json"], files.get("preprocessor_config.json"), files.get("processor_config.json")
-        )
+        self._config = _config(files)
         self._flavour: Flavour = flavour
         self._made: dict[Precision, Family] = {}
         self._kind = family
@@ -78,7 +77,13 @@ def vision_model(name: str, files: Files, tokens: Tokens, flavour: Flavour) -> V
     """The vision side of the model called ``name``; None when it takes no images. Raises GatewayError as
     ``VisionModel``."""
     family = find_family(name, files["config.json"])
+    if family is None and sees_with_siglip(_config(files)):
+        family = Siglip
     return None if family is None else VisionModel(family, files, tokens, flavour)
+
+
+def _config(files: Files) -> ImageConfig:
+    return parse_config(files["config.json"], files.get("preprocessor_config.json"), files.get("processor_config.json"))
 
 
 def read_files(directory: Path) -> Files:

@@ -37,12 +37,17 @@ def _round(values: F32) -> F32:
 def table(
     mean: Sequence[float], std: Sequence[float], rescale: float, order: Order, precision: Precision = "float32"
 ) -> NDArray[np.generic]:
-    """Normalised value of every uint8 value, shape [3, 256], in the storage type of ``precision``.
+    """Normalised value of every uint8 value, shape [3, 256], in the storage type of ``precision``."""
+    return stored(normalised(np.arange(256, dtype=np.float32), mean, std, rescale, order), precision)
+
+
+def normalised(values: F32, mean: Sequence[float], std: Sequence[float], rescale: float, order: Order) -> F32:
+    """``values`` [n] of pixels normalised for each channel, shape [3, n].
 
     ``order`` names whose arithmetic it is: ``pillow`` the slow and ``torchvision`` the fast Hugging Face processors,
     ``totensor`` torchvision's ToTensor and Normalize, ``bfloat16`` the same in bfloat16 throughout.
     """
-    value = np.arange(256, dtype=np.float32)[None, :]
+    value = values[None, :]
     m = np.array(mean, np.float32)[:, None]
     s = np.array(std, np.float32)[:, None]
     if order == "pillow":
@@ -56,7 +61,7 @@ def table(
     else:
         scaled = _round(value * np.float32(rescale))
         result = _round(_round(scaled - _round(m)) / _round(s))
-    return stored(np.ascontiguousarray(result, np.float32), precision)
+    return np.ascontiguousarray(result, np.float32)
 
 
 def stored(values: F32, precision: Precision) -> NDArray[np.generic]:

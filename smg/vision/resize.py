@@ -19,7 +19,7 @@ U8 = NDArray[np.uint8]
 _NARROWEST = 64
 # Below this many pixels read and written, handing rows to other threads costs more than it saves.
 _SPLIT_FROM = 500_000
-_PILLOW = {
+PILLOW = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
@@ -39,7 +39,7 @@ def resize(image: U8, height: int, width: int, kind: Filter, flavour: Flavour, s
     if kernels is not None and min(width, source_width) >= _NARROWEST:
         return _compiled(kernels, image, (height, width), x, y, down_first, split)
     if flavour == "pillow":
-        resized = Image.fromarray(image).resize((width, height), _PILLOW[kind])
+        resized = Image.fromarray(image).resize((width, height), PILLOW[kind])
         return plain.split(np.asarray(resized))
     return modelled(image, x, y, down_first)
 

@@ -17,6 +17,7 @@ from smg.engines.table import adapter
 from smg.engines.vllm.names import UNPADDED, names
 from smg.engines.zmq.frames import Told
 from smg.engines.zmq.wire import VllmWire
+from smg.text.native.kimi_k3 import KimiK3
 from smg.text.prepare import prepare_now
 from smg.text.registry import TextModel
 from smg.vision.families.base import encode
@@ -27,6 +28,7 @@ from tests.media.models import GOLDEN, QWEN, Model, picture, png
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
 SIZES = ((224, 224), (300, 400))
+IN_SGLANG = {"aspect_ratio_ids": "aspect_ratio_id"}
 WORDS = "<|image_start|>", "<|image_end|>", "<|tile_x_separator|>", "<|tile_y_separator|>", "<|image|>", "<|patch|>"
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 SQUARE = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
@@ -73,8 +75,61 @@ MODELS: dict[str, tuple[Model, str | None]] = {
         "gemma3-fast",
     ),
     "internvl": (Model("internvl", ("<IMG_CONTEXT>", "<img>", "</img>"), "<IMG_CONTEXT>"), "internvl-fast"),
+    "smolvlm": (
+        Model(
+            "smolvlm",
+            ("<image>", "<fake_token_around_image>", "<global-img>"),
+            "<image>",
+            {"scale_factor": 4, "vision_config": {"image_size": 512, "patch_size": 16}},
+            {"size": {"longest_edge": 512}, "max_image_size": {"longest_edge": 512}},
+        ),
+        None,
+    ),
+    "idefics3": (
+        Model(
+            "idefics3",
+            ("<image>", "<fake_token_around_image>"),
+            "<image>",
+            {"vision_config": {"image_size": 364, "patch_size": 14}},
+        ),
+        "idefics3-fast",
+    ),
     "llama4": (Model("llama4", WORDS, "<|image|>"), "llama4"),
     "kimi_k25": (Model("kimi_k25", ("<|media_pad|>",), "<|media_pad|>"), "kimi_k25"),
+    "kimi_k3": (
+        Model(
+            "kimi_k3",
+            ("<|media_pad|>", "<|media_begin|>", "<|media_content|>", "<|media_end|>", *KimiK3.controls),
+            "<|media_pad|>",
+        ),
+        "kimi_k3",
+    ),
+    "inkling": (
+        Model(
+            "inkling_mm_model",
+            ("<|content_image|>", "<|unused_200054|>"),
+            "<|content_image|><|unused_200054|>",
+            {"vision_config": {"decoder_dmodel": 8}},
+        ),
+        "inkling-fast",
+    ),
+    "siglip": (
+        Model(
+            "of_no_known_family",
+            ("<image>",),
+            "<image>",
+            {
+                "image_token_index": mock.VOCAB_SIZE,
+                "vision_config": {"model_type": "siglip_vision_model", "patch_size": 14},
+            },
+            {"image_processor_type": "SiglipImageProcessor", "size": {"height": 384, "width": 384}},
+        ),
+        "siglip-fast",
+    ),
+    "mllama": (
+        Model("mllama", ("<|image|>",), "<|image|>", {}, {"size": {"height": 280, "width": 280}}),
+        "mllama-fast",
+    ),
     "phi3_v": (Model("phi3_v", ("<|image|>",), "<|image|>", strings=True), None),
     "phi4mm": (Model("phi4mm", ("<|endoftext10|>",), "<|endoftext10|>"), None),
 }
@@ -155,8 +210,16 @@ async def test_a_batch_reaches_vllm_and_sglang_as_the_processor_makes_it(name, m
         assert list(sent.tokenized.input_ids) == request.ids
         assert sent.mm_inputs.pixel_values.dtype == "float32"
         pixels = array(sent.mm_inputs.pixel_values, data, np.float32)
+        if name == "mllama" and sent is sglang:
+            # Its model there takes a batch of requests.
+            assert len(pixels) == 1
+            pixels = pixels[0]
         np.testing.assert_array_equal(pixels, expected.tensor)
-    assert set(sglang.mm_inputs.model_specific_tensors) == set(expected.side)
+    for tensor_name, side in expected.side.items():
+        told = sglang.mm_inputs.model_specific_tensors[IN_SGLANG.get(tensor_name, tensor_name)]
+        around = (1,) if name == "mllama" else ()
+        np.testing.assert_array_equal(array(told, told.data, side.dtype), side.reshape(*around, *side.shape))
+    assert len(sglang.mm_inputs.model_specific_tensors) == len(expected.side)
     if golden is not None:
         for part, (height, width) in zip(parts(world, expected, pixels), sizes, strict=True):
             assert hashlib.sha256(part.tobytes()).hexdigest() == GOLDEN[golden][f"{height}x{width}"]["sha256"]
@@ -167,7 +230,9 @@ async def test_a_batch_reaches_vllm_and_sglang_as_the_processor_makes_it(name, m
     told = replace(request, leg=Leg("decode", kv_params=b"{}", described=True))
     described = vllm_engine_pb2.GenerateRequest.FromString(adapter("vllm").generate(told)).mm_inputs
     assert not described.HasField("pixel_values")
-    assert sorted(described.batched_keys) == sorted(called.get(side, side) for side in expected.side)
+    rows = world.family.layout.rows
+    assert sorted(described.batched_keys) == sorted(called.get(one, one) for one in expected.side if one not in rows)
+    assert dict(described.flat_keys) == dict.fromkeys(rows, world.family.layout.sizes)
     for same in ("mm_hashes", "mm_placeholders", "model_specific_tensors", "im_token_id"):
         assert getattr(described, same) == getattr(vllm.mm_inputs, same)
     keys = [*vllm.mm_inputs.batched_keys, *vllm.mm_inputs.flat_keys]
@@ -179,7 +244,8 @@ async def test_a_batch_reaches_vllm_and_sglang_as_the_processor_makes_it(name, m
         {"image_token_id"} if name == "internvl" else set()
     )
     assert set(vllm.mm_inputs.flat_keys.values()) <= told
-    assert len(request.ids) > len(anchored)
+    # Llama 3.2 looks at images from beside the prompt.
+    assert (len(request.ids) > len(anchored)) is (name != "mllama")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -198,7 +264,9 @@ async def test_ranges_cover_exactly_the_features(name, make):
         rest += [*ids[at : one.offset], "image"]
         at = one.offset + one.length
     search = model.id(world.family.placeholder)
-    assert [*rest, *ids[at:]] == ["image" if one == search else one for one in anchored]
+    # What belongs to an image although the template has written it.
+    marker = model.id("<|content_image|>") if name == "inkling" else None
+    assert [*rest, *ids[at:]] == ["image" if one == search else one for one in anchored if one != marker]
     assert (vllm.im_token_id, sglang.im_token_id) == (media.token_id, media.token_id)
     assert len(vllm.mm_hashes) == 2
 
@@ -217,7 +285,11 @@ async def test_tokenspeed_gets_each_image_s_own_part_in_bfloat16(name, make):
         np.testing.assert_array_equal(array(item.encoder_input, item.encoder_input.inline, np.uint16), part)
         for tensor_name, side in whole.side.items():
             own = item.model_specific_tensors[tensor_name]
-            np.testing.assert_array_equal(array(own, own.inline, side.dtype), side[index : index + 1])
+            entry = slice(index, index + 1)
+            if tensor_name in world.family.layout.rows:
+                start = sum(plan.shape[0] for plan in whole.plans[:index])
+                entry = slice(start, start + whole.plans[index].shape[0])
+            np.testing.assert_array_equal(array(own, own.inline, side.dtype), side[entry])
         assert sum(one.length for one in item.placeholders) == whole.plans[index].tokens
     assert len(sent.mm_inputs.items) == 2
 
@@ -235,6 +307,20 @@ async def test_MM_03_what_fills_up_a_batch_never_reaches_vllm(name, make):
     for feature, size in zip(read(frames)[FEATURES], SIZES, strict=True):
         alone = encode(world.family, [picture(*size)]).tensor
         np.testing.assert_array_equal(feature["data"][primary]["data"], alone[0])
+
+
+async def test_an_engine_core_is_told_the_rows_of_a_mask_as_those_of_the_pixels(make):
+    world = make(MODELS["idefics3"][0])
+    _, request = await world.ask("float32", *content())
+    frames = VllmWire().add(request, 0, 1, Told(1 << 20, "float32"))
+    for feature in read(frames)[FEATURES]:
+        told = feature["data"]
+        pixels, mask, count = told["pixel_values"], told["pixel_attention_mask"], told["num_patches"]
+        assert mask["field"] == pixels["field"]
+        assert mask["field"][0] == "flat"
+        assert mask["data"].shape == (count["data"].item(), 364, 364)
+        assert mask["data"].dtype == np.bool_
+        assert mask["data"].all()
 
 
 async def test_bfloat16_is_the_float32_value_rounded(make):

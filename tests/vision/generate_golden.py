@@ -18,11 +18,19 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from vision_cases import CASES, PHI_SIZES, Case, picture
+from vision_cases import CASES, PHI_SIZES, REMOTE, Case, picture, translucent
 
 SAMPLES = 8
 VIEW_SAMPLES = 60
-SIDE = ("image_grid_thw", "image_sizes", "aspect_ratios", "num_img_tokens", "num_patches")
+SIDE = (
+    "image_grid_thw",
+    "image_sizes",
+    "aspect_ratios",
+    "num_img_tokens",
+    "num_patches",
+    "aspect_ratio_ids",
+    "aspect_ratio_mask",
+)
 
 
 def digest(tensor: np.ndarray) -> str:
@@ -104,6 +112,72 @@ def phi3(height: int, width: int, crops: int = 16) -> tuple[np.ndarray, dict[str
     return out.numpy(), {"image_sizes": [[rows * 336, columns * 336]], "num_img_tokens": [tokens]}
 
 
+def chessboard(height: int, width: int, config: dict[str, Any]) -> np.ndarray:
+    """The background of Kimi-K3, float32[H, W, 1], pixel by pixel as the specification says (8.4)."""
+    plain = {"white": 255, "black": 0, "gray": 128}
+    pattern = config.get("pattern", "black")
+    if pattern in plain:
+        return np.full((height, width, 1), plain[pattern], np.float32)
+    square = config.get("chessboard_square_size", 16)
+    grey_parity = 1 if config.get("chessboard_square_on_top_left", True) else 0
+    board = np.full((height, width, 1), config.get("chessboard_white_value", 255), np.float32)
+    for y in range(height):
+        for x in range(width):
+            if (y // square + x // square) % 2 == grey_parity:
+                board[y, x] = config.get("chessboard_gray_value", 200)
+    return board
+
+
+def kimi_k3(case: Case, height: int, width: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Kimi-K3's processor is code of its checkpoint; this is its arithmetic as the specification gives it (8.4)."""
+    published = {"pattern": "chessboard", "chessboard_square_size": 8, "chessboard_gray_value": 180}
+    media = {"transparent_bg_config": published, "transparent_bg_fill_stage": "after_resize"}
+    if "transparent_bg_config" in case.options["media_proc_cfg"]:
+        media["transparent_bg_fill_stage"] = "before_resize"
+    media |= case.options["media_proc_cfg"]
+
+    def laid(image: Image.Image) -> Image.Image:
+        config = media["transparent_bg_config"]
+        if config is None or image.mode == "RGB":
+            return image.convert("RGB")
+        values = np.asarray(image)
+        opacity = values[:, :, 3:].astype(np.float32) / 255
+        mixed = opacity * values[:, :, :3] + (1 - opacity) * chessboard(*values.shape[:2], config)
+        return Image.fromarray(mixed.astype(np.uint8))
+
+    image = Image.fromarray((translucent if case.alpha else picture)(height, width))
+    if media["transparent_bg_fill_stage"] == "before_resize":
+        image = laid(image)
+    most = media.get("in_patch_limit", 65536)
+    scale = min(1.0, math.sqrt(most / (max(1, width // 14) * max(1, height // 14))), 7168 / width, 7168 / height)
+    inner = max(1, int(width * scale)), max(1, int(height * scale))
+    image = laid(image.resize(inner, Image.Resampling.BICUBIC))
+    rows, columns = -(-inner[1] // 28) * 2, -(-inner[0] // 28) * 2
+    canvas = np.zeros((rows * 14, columns * 14, 3), np.float32)
+    canvas[: inner[1], : inner[0]] = np.asarray(image)
+    tensor = (canvas / np.float32(255) - np.float32(0.5)) * np.float32(2)
+    patches = tensor.reshape(rows, 14, columns, 14, 3).transpose(0, 2, 4, 1, 3).reshape(-1, 3, 14, 14)
+    return patches, {"grid_thws": [[1, rows, columns]]}
+
+
+def inkling(case: Case, height: int, width: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Inkling with Pillow's Lanczos, as the specification has it (8.8, 7.4); its own processor is a fast one."""
+    image = Image.fromarray(picture(height, width))
+    if factor := case.options.get("rescale_image_frac"):
+        longest = max(height, width)
+        target = min(longest * factor, max(case.options["rescale_image_max_upscaled_long_edge"], longest))
+        size = tuple(math.floor(side * (target / longest) + 0.5) for side in image.size)
+        image = image.resize(size, Image.Resampling.LANCZOS)
+    rows, columns = -(-image.height // 40), image.width // 40 + 1
+    canvas = np.full((rows * 40, columns * 40, 3), -1, np.float64)
+    canvas[: image.height, : image.width] = np.asarray(image)
+    mean = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)
+    std = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
+    tensor = ((canvas * (1 / 255)).astype(np.float32) - mean) / std
+    patches = tensor.reshape(rows, 40, columns, 40, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 1, 40, 40, 3)
+    return np.repeat(patches, 2, axis=1), {"tokens_per_item": [rows * columns]}
+
+
 def main() -> None:
     torch.set_num_threads(1)
     golden = {case.name: huggingface(case) for case in CASES}
@@ -111,6 +185,9 @@ def main() -> None:
     for height, width in PHI_SIZES:
         made = phi3(height, width)
         golden["phi3_v"][f"{height}x{width}"] = None if made is None else entry(*made, True)
+    for case in REMOTE:
+        made = {"KimiK3": kimi_k3, "Inkling": inkling}[case.family]
+        golden[case.name] = {f"{h}x{w}": entry(*made(case, h, w), False) for h, w in case.sizes}
     path = Path(__file__).with_name("golden.json")
     path.write_text(json.dumps(golden, indent=None, separators=(",", ":")).replace('},"', '},\n"') + "\n")
 

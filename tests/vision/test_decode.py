@@ -118,6 +118,20 @@ def test_a_transparent_colour_lies_over_white(mode, transparent):
     assert pixels[0, 0].tolist() != [255, 255, 255]
 
 
+@pytest.mark.parametrize("tall", [False, True])
+def test_transparent_pixels_keep_their_opacity_for_models_that_look_at_it(tall, monkeypatch):
+    if tall:
+        monkeypatch.setattr(decode, "_BAND_PIXELS", 70 * 8)
+    rgba = picture(channels=4)
+    np.testing.assert_array_equal(decode_image(encoded(Image.fromarray(rgba, "RGBA"), "PNG"), alpha=True).pixels, rgba)
+    palette = Image.fromarray(rgba[:, :, :3].copy()).convert("P")
+    decoded = decode_image(encoded(palette, "PNG", transparency=3), alpha=True).pixels
+    assert decoded.shape == (50, 70, 4)
+    np.testing.assert_array_equal(decoded[:, :, 3] == 0, np.asarray(palette) == 3)
+    opaque = encoded(Image.fromarray(rgba[:, :, :3].copy()), "PNG")
+    np.testing.assert_array_equal(decode_image(opaque, alpha=True).pixels, rgba[:, :, :3])
+
+
 def test_sixteen_bits_are_scaled_and_not_clipped():
     grey = (np.arange(64 * 64, dtype=np.uint32).reshape(64, 64) * 16).astype(np.uint16)
     pixels = decode_image(encoded(Image.fromarray(grey), "PNG")).pixels

@@ -4,18 +4,22 @@ import numpy as np
 import pytest
 
 from smg.core.errors import GatewayError
-from smg.vision.config import CLIP_MEAN, parse_config
+from smg.vision.config import CLIP_MEAN, CLIP_STD, parse_config
 from smg.vision.expand import runs
 from smg.vision.families.base import encode
 from smg.vision.families.gemma3 import Gemma3
+from smg.vision.families.idefics3 import Idefics3, SmolVLM, longest_edge
+from smg.vision.families.inkling import Inkling
 from smg.vision.families.internvl import InternVL
-from smg.vision.families.kimi import KimiK25
+from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.llama4 import Llama4
 from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
+from smg.vision.families.mllama import Mllama
 from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
 from smg.vision.families.pixtral import Mistral3, Pixtral
 from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3Omni, Qwen3VL, smart_resize
+from smg.vision.families.siglip import Siglip, sees_with_siglip
 from smg.vision.families.table import FAMILIES, find_family
 
 
@@ -112,6 +116,8 @@ def test_omni_has_the_thinker_s_ids_and_a_budget_of_its_own():
     [
         (KimiK25, (100, 100), 16, (64, 3, 14, 14)),
         (KimiK25, (5000, 5000), 64 * 64, (128 * 128, 3, 14, 14)),
+        (KimiK3, (100, 100), 16, (64, 3, 14, 14)),
+        (KimiK3, (2000, 2500), 72 * 90, (144 * 180, 3, 14, 14)),
         (Llava, (300, 400), 576, (3, 336, 336)),
         (LlavaNext, (336, 672), 576 + 24 * 48 + 24, (3, 3, 336, 336)),
         (LlavaNext, (1000, 1000), 576 + 48 * 48 + 48, (5, 3, 336, 336)),
@@ -119,6 +125,7 @@ def test_omni_has_the_thinker_s_ids_and_a_budget_of_its_own():
         (LlavaOnevision, (384, 384), 729 + 27 * 27 + 27, (2, 3, 384, 384)),
         (Llama4, (336, 336), 144, (1, 3, 336, 336)),
         (Llama4, (672, 672), 5 * 144, (5, 3, 336, 336)),
+        (Mllama, (900, 300), 1, (4, 3, 224, 224)),
         (Pixtral, (1024, 1024), 64 * 64, (3, 1024, 1024)),
         (Pixtral, (100, 33), 7 * 3, (3, 112, 48)),
         (Mistral3, (100, 33), 4 * 2, (3, 128, 64)),
@@ -126,6 +133,11 @@ def test_omni_has_the_thinker_s_ids_and_a_budget_of_its_own():
         (Glm4V, (100, 33), 5 * 2, (40, 1176)),
         (InternVL, (448, 448), 256, (1, 3, 448, 448)),
         (InternVL, (448, 896), 3 * 256, (3, 3, 448, 448)),
+        (Idefics3, (364, 364), 17 * 30, (17, 3, 364, 364)),
+        (Idefics3, (100, 1000), 5 * 30, (5, 3, 364, 364)),
+        (Inkling, (80, 80), 2 * 3, (6, 2, 40, 40, 3)),
+        (Inkling, (81, 79), 3 * 2, (6, 2, 40, 40, 3)),
+        (Siglip, (300, 70), 14 * 14, (3, 224, 224)),
         (Phi3Vision, (336, 336), 17 * 144 + 1 + 5 * 12, (17, 3, 336, 336)),
         (Phi4Multimodal, (448, 448), 256 + 1 + 256 + 16 + 16, (2, 3, 448, 448)),
     ],
@@ -195,6 +207,70 @@ def test_llama4_separates_tiles_and_closes_with_the_whole():
     assert spelled == ["<|image_start|>", *line, *line, "<|image|>", "<|image_end|>"]
 
 
+def test_kimi_k3_tells_the_size_of_what_the_client_sent():
+    family, words = made(KimiK3, {"media_proc_cfg": {"in_patch_limit": 4}}), Vocabulary()
+    plan = family.plan(300, 400)
+    assert (plan.tokens, plan.inner) == (2, (24, 32))
+    ids = family.prompt(plan, words).ids
+    text = [ord(char) for char in "image 400x300"]
+    pads = ["<|media_pad|>"] * plan.tokens
+    assert words.spell(ids) == ["<|media_begin|>", *text, "<|media_content|>", *pads, "<|media_end|>"]
+
+
+def test_kimi_k3_lays_what_is_transparent_on_a_chessboard():
+    nothing = np.zeros((28, 28, 4), np.uint8)
+    board = encode(made(KimiK3), [nothing]).tensor[:, 0].reshape(2, 2, 14, 14)
+    rows = board.transpose(0, 2, 1, 3).reshape(28, 28)
+    white, grey = np.float32(1), (np.float32(180) / np.float32(255) - np.float32(0.5)) * 2
+    assert (rows[0, 0], rows[0, 8], rows[8, 0], rows[8, 8], rows[7, 7]) == (white, grey, grey, white, white)
+    for pattern, value in {"white": 1, "black": -1, "anything else": -1}.items():
+        plain = made(KimiK3, {"transparent_bg_config": {"pattern": pattern}})
+        assert set(encode(plain, [nothing]).tensor.ravel()) == {np.float32(value)}
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "inner"),
+    [
+        ({}, (300, 400), (300, 400)),
+        ({"rescale_image_frac": 2.0}, (300, 401), (600, 802)),
+        ({"rescale_image_frac": 2.0}, (900, 1500), (1229, 2048)),  # 1228.8
+        ({"rescale_image_frac": 2.0}, (2100, 3000), (2100, 3000)),  # beyond the cap already
+        ({"rescale_image_frac": 2.0, "rescale_image_max_upscaled_long_edge": None}, (900, 1500), (1800, 3000)),
+        ({"rescale_image_frac": 0.5}, (1, 401), (1, 201)),
+        ({"rescale_image_frac": "much"}, (300, 400), (300, 400)),
+    ],
+)
+def test_inkling_enlarges_up_to_a_cap(options, size, inner):
+    assert made(Inkling, options).plan(*size).inner == inner
+
+
+def test_inkling_ends_its_images_with_what_no_pixel_is():
+    """41 x 80 pixels: two rows of patches, one row of pixels in the second; three columns, nothing in the third."""
+    family = made(Inkling)
+    got = encode(family, [blank(41, 80)])
+    patches = got.tensor.reshape(2, 3, 2, 40, 40, 3)
+    black, outside = family.table[:, 0], (np.float32(-1) / 255 - np.array(CLIP_MEAN)) / np.array(CLIP_STD)
+    assert (patches[0, :2] == black).all()
+    assert (patches[1, :2, :, 0] == black).all()
+    for ended in (patches[1, :2, :, 1:], patches[:, 2]):
+        np.testing.assert_allclose(ended, np.broadcast_to(outside, ended.shape), rtol=1e-5)
+    replacement = family.prompt(got.plans[0], Vocabulary())
+    assert (replacement.ids, replacement.prefix) == ([1000] * 6, 1)
+
+
+def test_llama_3_2_numbers_its_grids_and_keeps_one_token():
+    family, words = made(Mllama), Vocabulary()
+    sizes = [(100, 100), (200, 400), (400, 200), (448, 448), (200, 900), (900, 200)]
+    got = encode(family, [blank(*size) for size in sizes])
+    assert [plan.tiles for plan in got.plans] == [(1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1)]
+    assert got.side["aspect_ratio_ids"].tolist() == [1, 2, 5, 6, 4, 8]
+    assert got.side["aspect_ratio_mask"].sum(axis=1).tolist() == [1, 2, 2, 4, 4, 4]
+    # Black is -1 and no tile is 0.
+    assert (got.tensor[0, 0] == -1).all()
+    assert not got.tensor[0, 1:].any()
+    assert words.spell(family.prompt(got.plans[3], words).ids) == ["<|image|>"]
+
+
 def test_pixtral_breaks_lines():
     family, words = made(Pixtral), Vocabulary()
     ids = family.prompt(family.plan(32, 48), words).ids
@@ -207,6 +283,44 @@ def test_gemma3_wraps_its_features():
     ids = family.prompt(family.plan(32, 48), words).ids
     soft = "<image_soft_token>"
     assert words.spell(ids) == [10, 10, "<start_of_image>", soft, soft, "<end_of_image>", 10, 10]
+
+
+SMOL = {"scale_factor": 4, "vision_config": {"image_size": 512, "patch_size": 16}}
+
+
+def test_smolvlm_names_the_place_of_each_tile_and_separates_lines():
+    config = {"size": {"longest_edge": 1024}, "max_image_size": {"longest_edge": 512}}
+    family, words = made(SmolVLM, config, SMOL), Vocabulary()
+    plan = family.plan(300, 400)
+    assert plan.tokens == 5 * 64
+    around = "<fake_token_around_image>"
+    spelled = [one for one in words.spell(family.prompt(plan, words).ids) if one != "<image>"]
+    first = [around, "<row_1_col_1>", around, "<row_1_col_2>", 10]
+    second = [around, "<row_2_col_1>", around, "<row_2_col_2>", 10, 10]
+    assert spelled == [*first, *second, around, "<global-img>", around]
+
+
+def test_an_image_that_fits_one_tile_is_the_whole_only():
+    family, words = made(Idefics3, {"size": {"longest_edge": 364}}), Vocabulary(missing={"<global-img>"})
+    plan = family.plan(300, 400)
+    assert (plan.rows, plan.columns, plan.tokens) == (0, 0, 30)
+    spelled = [one for one in words.spell(family.prompt(plan, words).ids) if one != "<image>"]
+    marker = [ord(char) for char in "<global-img>"]
+    assert spelled == ["<fake_token_around_image>", *marker, "<fake_token_around_image>"]
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "expected"),
+    [
+        ((300, 400), 1456, (1092, 1456)),
+        ((37, 911), 1456, (60, 1456)),  # 59 is odd
+        ((1, 4000), 1456, (1, 1456)),
+        ((100, 1000), 5000, (409, 4096)),
+        ((1000, 100), 5000, (4096, 409)),
+    ],
+)
+def test_the_longer_side_decides(size, target, expected):
+    assert longest_edge(*size, target) == expected
 
 
 def test_configured_ids_win_and_missing_tokens_are_told():
@@ -232,9 +346,19 @@ def test_configured_ids_win_and_missing_tokens_are_told():
         ("my-model", {"model_type": "llava"}, Llava),
         ("meta-llama/Llama-4-Scout", {}, Llama4),
         ("moonshotai/Kimi-K2.5", {}, KimiK25),
+        ("any", {"model_type": "inkling_mm_model", "vision_config": {"decoder_dmodel": 8}}, Inkling),
+        ("inkling", {"vision_config": {"decoder_dmodel": 8}}, Inkling),
+        ("any", {"model_type": "inkling_mm_model", "vision_config": {}}, None),
+        ("inkling", {}, None),
+        ("meta-llama/Llama-3.2-11B-Vision-Instruct", {}, Mllama),
+        ("any", {"model_type": "mllama"}, Mllama),
+        ("moonshotai/Kimi-K3", {}, KimiK3),
+        ("any", {"model_type": "kimi_k3"}, KimiK3),
         ("moonshotai/Kimi-K2-Instruct", {"model_type": "kimi_k2"}, None),
         ("microsoft/Phi-3-vision-128k-instruct", {}, Phi3Vision),
         ("any", {"model_type": "mistral3"}, Mistral3),
+        ("any", {"model_type": "idefics3"}, Idefics3),
+        ("HuggingFaceTB/SmolVLM-500M-Instruct", {}, SmolVLM),
         ("Qwen/Qwen3-8B", {"model_type": "qwen3"}, None),
         ("llava-in-name-only", {"model_type": "llama"}, None),
         ("SmolLM2", {}, None),
@@ -242,6 +366,39 @@ def test_configured_ids_win_and_missing_tokens_are_told():
 )
 def test_find_family(model, config, family):
     assert find_family(model, config) is family
+
+
+SEES = {"model_type": "new", "image_token_index": 7, "vision_config": {"model_type": "siglip_vision_model"}}
+
+
+@pytest.mark.parametrize(
+    ("model", "preprocessor", "expected"),
+    [
+        (SEES, {"image_processor_type": "SiglipImageProcessor"}, True),
+        (SEES, {"image_processor_type": "SiglipImageProcessorFast"}, True),
+        (SEES, {"image_processor_type": "LlavaNextImageProcessor"}, False),
+        (SEES, {}, False),
+        ({**SEES, "image_token_index": None}, {"image_processor_type": "SiglipImageProcessor"}, False),
+        ({**SEES, "vision_config": {"model_type": "clip"}}, {"image_processor_type": "SiglipImageProcessor"}, False),
+        ({}, {"image_processor_type": "SiglipImageProcessor"}, False),
+    ],
+)
+def test_models_of_no_known_family_may_see_with_siglip(model, preprocessor, expected):
+    assert sees_with_siglip(parse_config(model, preprocessor)) is expected
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "tokens"),
+    [
+        ({"vision_config": {"patch_size": 14}}, {"size": {"height": 448, "width": 224}}, 32 * 16),
+        ({"text_config": {"num_image_tokens": 100}}, {}, 100),
+        ({"mm_tokens_per_image": 64}, {}, 64),
+        ({"mm_tokens_per_image": 64}, {"image_seq_length": 1024}, 1024),
+        ({"mm_tokens_per_image": "x"}, {"image_seq_length": True}, 196),
+    ],
+)
+def test_siglip_has_the_tokens_that_a_file_tells(model, options, tokens):
+    assert made(Siglip, options, model).plan(10, 10).tokens == tokens
 
 
 # ---- configuration files

@@ -14,6 +14,7 @@ from smg.vision.cache import ProcessedCache
 from smg.vision.config import parse_config
 from smg.vision.decode import DecodeOptions
 from smg.vision.families.base import encode
+from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.pixtral import Pixtral
 from smg.vision.families.qwen_vl import Qwen2VL
 from smg.vision.fetch import Fetcher, Wanted
@@ -179,6 +180,14 @@ async def test_element_types_are_the_same_values_rounded(make):
     assert exact.digest == half.digest
 
 
+def test_what_is_transparent_reaches_the_family_that_asks_for_it():
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((28, 28, 4), np.uint8), "RGBA").save(buffer, "PNG")
+    for kind, lowest in ((KimiK3, (180 / 255 - 0.5) * 2), (KimiK25, 1)):
+        tensor = ImageMedium(model(kind)).process(buffer.getvalue(), "float32", serial).tensor
+        assert (tensor.max(), tensor.min()) == (1, pytest.approx(lowest))
+
+
 def test_the_configuration_decides_not_its_spelling():
     assert parse_config({}, {"size": 5}).size == {"shortest_edge": 5}
     assert model(a=1, b=2).settings == model(b=2, a=1).settings
@@ -199,7 +208,7 @@ async def test_an_image_that_takes_too_long_is_refused_with_its_place(make):
 def test_resizing_ends_when_the_time_of_an_image_is_over(monkeypatch):
     pixels, data = png(900, 700, 1)
     medium = ImageMedium(model(), timeout_secs=1.0)
-    monkeypatch.setattr(images, "decode_image", lambda *_, deadline: decode.Decoded(pixels, "PNG"))
+    monkeypatch.setattr(images, "decode_image", lambda *_, deadline, alpha: decode.Decoded(pixels, "PNG"))
     monkeypatch.setattr(images.clock, "monotonic", iter([0.0, 0.0, 0.5, *[2.0] * 9]).__next__)
     with pytest.raises(GatewayError) as caught:
         medium.process(data, "float32", serial)

@@ -29,6 +29,17 @@ def picture(height: int, width: int) -> np.ndarray:
     return image
 
 
+@lru_cache(maxsize=32)
+def translucent(height: int, width: int) -> np.ndarray:
+    """``picture`` with opacity, uint8[H, W, 4]: wholly transparent and opaque areas, hard edges, and all between."""
+    y, x = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
+    slope = (x * 5 + y * 3) % 256
+    opacity = np.where((x // 40 + y // 30) % 3 == 0, 0, np.where((x // 40 + y // 30) % 3 == 1, 255, slope))
+    image = np.concatenate([picture(height, width), opacity[:, :, None].astype(np.uint8)], axis=2)
+    image.flags.writeable = False
+    return image
+
+
 # (height, width): the sizes of MM-03, single pixels, thin strips, sizes that are aligned already or one pixel off,
 # enlarging, shrinking, one of each, half-way roundings, and both sides of Pillow's rule for the order of the passes.
 SIZES = [
@@ -55,7 +66,10 @@ PHI_SIZES = [(224, 224), (37, 911), (911, 137), (300, 400), (448, 448), (640, 48
 
 
 class Case(NamedTuple):
-    """``family`` is ours, ``processor`` and ``options`` construct theirs, ``config`` is the same as our file."""
+    """``family`` is ours, ``processor`` and ``options`` construct theirs, ``config`` is the same as our file.
+
+    ``alpha``: the images are translucent.
+    """
 
     name: str
     family: str
@@ -65,6 +79,7 @@ class Case(NamedTuple):
     flavour: str
     sizes: list[tuple[int, int]]
     primary: str = "pixel_values"
+    alpha: bool = False
 
 
 _HALF = [0.5, 0.5, 0.5]
@@ -75,6 +90,10 @@ _QWEN3 = {
     "size": {"shortest_edge": 65536, "longest_edge": 16777216},
 }
 _SQUARE = {"height": 336, "width": 336}
+_EDGE = {"longest_edge": 512}
+_SMOL = {"size": {"longest_edge": 2048}, "max_image_size": _EDGE}
+_LONGER = {"rescale_image_frac": 2.0, "rescale_image_max_upscaled_long_edge": 1200}
+_TILED = {"size": {"height": 280, "width": 280}}
 _LLAVA = {"size": {"shortest_edge": 336}, "crop_size": _SQUARE}
 
 
@@ -115,6 +134,21 @@ CASES = [
         {"crop_to_patches": True, "size": {"height": 448, "width": 448}},
         PHI_SIZES,
     ),
+    *_both("mllama", "Mllama", "MllamaImageProcessor", _TILED, SIZES),
+    *_both("mllama-many", "Mllama", "MllamaImageProcessor", {"max_image_tiles": 9}, PHI_SIZES),
+    *_both("siglip", "Siglip", "SiglipImageProcessor", {"size": {"height": 384, "width": 384}}, SIZES),
+    *_both("idefics3", "Idefics3", "Idefics3ImageProcessor", {}, [*PHI_SIZES, (1, 1), (5, 700), (364, 364)]),
+    *_both("smolvlm", "SmolVLM", "SmolVLMImageProcessor", _SMOL, [(37, 911), (300, 400), (1080, 1920), (512, 512)]),
+    *_both(
+        "smolvlm-whole",
+        "SmolVLM",
+        "SmolVLMImageProcessor",
+        {**_SMOL, "do_image_splitting": False},
+        [(37, 911), (911, 137), (300, 400)],
+    ),
+    *_both("smolvlm-small", "SmolVLM", "SmolVLMImageProcessor", {**_SMOL, "size": _EDGE}, [(911, 137), (300, 400)]),
+    Case("inkling-fast", "Inkling", "InklingImageProcessor", {}, {}, "torchvision", [*PHI_SIZES, (1, 1), (5, 700)]),
+    Case("inkling-scaled-fast", "Inkling", "InklingImageProcessor", _LONGER, _LONGER, "torchvision", PHI_SIZES),
     Case("llama4", "Llama4", "Llama4ImageProcessor", {}, {}, "torchvision", SIZES + LARGE),
     Case("kimi_k25", "KimiK25", "Kimi_K25ImageProcessor", {}, {}, "torchvision", SIZES),
     Case(
@@ -136,4 +170,27 @@ CASES = [
         PHI_SIZES,
         "image_pixel_values",
     ),
+]
+
+_K3_SIZES = [(224, 224), (30, 30), (37, 911), (911, 137), (300, 400), (400, 300)]
+_K3_SMALL = {"in_patch_limit": 200}
+_BOARD = {"pattern": "chessboard", "chessboard_square_on_top_left": False, "chessboard_gray_value": 90}
+
+
+def _k3(name: str, media: dict[str, Any], alpha: bool = True) -> Case:
+    options = {"media_proc_cfg": media}
+    return Case(f"kimi_k3{name}", "KimiK3", "", options, options, "pillow", _K3_SIZES, alpha=alpha)
+
+
+# Their processors are code of the checkpoint, which the generator has the arithmetic of.
+REMOTE = [
+    Case("inkling-slow", "Inkling", "", {}, {}, "pillow", PHI_SIZES),
+    Case("inkling-scaled-slow", "Inkling", "", _LONGER, _LONGER, "pillow", PHI_SIZES),
+    _k3("", {}, alpha=False),
+    _k3("-small", _K3_SMALL, alpha=False),
+    _k3("-alpha", {}),
+    _k3("-alpha-small", _K3_SMALL),
+    _k3("-alpha-before", {**_K3_SMALL, "transparent_bg_config": _BOARD, "transparent_bg_fill_stage": "before_resize"}),
+    _k3("-alpha-grey", {**_K3_SMALL, "transparent_bg_config": {"pattern": "gray"}}),
+    _k3("-alpha-off", {"transparent_bg_config": None, "transparent_bg_fill_stage": "after_resize"}),
 ]

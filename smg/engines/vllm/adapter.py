@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
+from smg._native.joined import join
 from smg.core.backends import EngineRequest
 from smg.engines import media, protobuf
 from smg.engines.base import EngineInfo
@@ -12,6 +13,7 @@ from smg.engines.contract import ContractAdapter, unsupported
 from smg.engines.labels import default_sampling, flatten
 from smg.engines.vllm.decode import VllmDecoder
 from smg.engines.vllm.media import multimodal_inputs
+from smg.engines.vllm.names import names
 from smg.engines.vllm.sampling import sampling_params
 
 
@@ -60,10 +62,14 @@ class VllmAdapter(ContractAdapter):
         if leg is not None and leg.kv_address is not None:
             message.kv_transfer_params.remote_host, message.kv_transfer_params.remote_port = leg.kv_address
         described = leg is not None and leg.described
-        if request.media is not None:
-            message.mm_inputs.CopyFrom(multimodal_inputs(request.media, pixels=not described))
+        inputs = request.media
+        if inputs is None:
+            return protobuf.encode_with_ids(message, request.ids)
+        message.mm_inputs.CopyFrom(multimodal_inputs(inputs, pixels=not described))
         encoded = protobuf.encode_with_ids(message, request.ids)
-        return encoded if described else media.with_tensor(encoded, pb.GenerateRequest, "inline", request.media)
+        if rows := media.row_tensors(pb.GenerateRequest, pb.TensorData, "inline", inputs, names(inputs)):
+            encoded = join([encoded, *rows])
+        return encoded if described else media.with_tensor(encoded, pb.GenerateRequest, "inline", inputs)
 
     def decoder(self, request: EngineRequest) -> VllmDecoder:
         return VllmDecoder(request)

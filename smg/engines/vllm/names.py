@@ -12,6 +12,7 @@ from smg.core.media import MediaInputs, Tensor
 PRIMARY = "pixel_values"
 
 _OF_FAMILIES: Mapping[str, Mapping[str, str]] = {
+    "inkling": {"tokens_per_item": "num_patches"},
     "internvl": {"num_patches": "image_num_patches"},
     "phi4_multimodal": {PRIMARY: "input_image_embeds"},
     "pixtral": {PRIMARY: "images"},

@@ -40,7 +40,10 @@ def _feature(inputs: MediaInputs, item: MediaItem, dtype: str, behind: Behind) -
     else:
         data = {called.get(PRIMARY, PRIMARY): _element(_entry(primary, behind), _batched(inputs, PRIMARY))}
     for name, side in item.side.items():
-        data[called.get(name, name)] = _element(_entry(cast(side, dtype), behind), _batched(inputs, name))
+        if name in inputs.flat:
+            data[called.get(name, name)] = _element(behind.put(cast(side, dtype)), _flat(inputs))
+        else:
+            data[called.get(name, name)] = _element(_entry(cast(side, dtype), behind), _batched(inputs, name))
     for name, side in shared(inputs).items():
         data[name] = _element(behind.put(side), ["shared", {"batch_size": len(inputs.items), "keep_on_cpu": False}])
     offset, length = item.structural

@@ -5,8 +5,8 @@ images are filled in independently of each other, each into its own part, withou
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -68,11 +68,13 @@ class Layout(NamedTuple):
     """How the primary tensor is made of its items.
 
     ``flat``: rows of all items after each other, ``sizes`` names the side tensor with the row counts. ``batched``: one
-    entry per item, smaller ones padded with zeros.
+    entry per item, smaller ones padded with zeros. ``rows`` names the side tensors of a flat layout that have an entry
+    for each row of the primary, not for each item.
     """
 
     kind: Literal["flat", "batched"]
     sizes: str = ""
+    rows: tuple[str, ...] = ()
 
 
 class Family(ABC):
@@ -92,6 +94,8 @@ class Family(ABC):
     std: ClassVar[tuple[float, ...]] = CLIP_STD
     # Families that exist only as a torchvision processor have no choice.
     only: ClassVar[Flavour | None] = None
+    # Whether ``fill`` also takes images with opacity, uint8[H, W, 4].
+    alpha: ClassVar[bool] = False
     order: ClassVar[Order | None] = None
 
     def __init__(self, config: ImageConfig, flavour: Flavour = "torchvision", precision: Precision = "float32") -> None:
@@ -99,11 +103,14 @@ class Family(ABC):
         self.flavour: Flavour = self.only or flavour
         self.precision: Precision = precision
         self.kind: Filter = config.resample or self.filter
-        if self.flavour == "torchvision" and self.kind == "lanczos":
-            self.kind = "bicubic"  # as the fast processors do: tensors can't be resampled with Lanczos there
         mean, std = config.image_mean or self.mean, config.image_std or self.std
         self.image_mean = mean
         self.table = table(mean, std, config.rescale_factor, self.order or self.flavour, precision)
+
+    @classmethod
+    def serves(cls, model: Mapping[str, Any]) -> bool:
+        """Whether a model of this family with this ``config.json`` takes images at all."""
+        return True
 
     @abstractmethod
     def plan(self, height: int, width: int) -> Plan:
@@ -111,7 +118,7 @@ class Family(ABC):
 
     @abstractmethod
     def fill(self, image: U8, plan: Plan, out: Tensor, split: Split = serial) -> None:
-        """Write ``image`` uint8[H, W, 3] into ``out``, which has the shape ``plan.shape``. CPU-bound."""
+        """Write ``image`` uint8[H, W, 3] (see ``alpha``) into ``out`` of the shape ``plan.shape``. CPU-bound."""
 
     @abstractmethod
     def side(self, plans: Sequence[Plan]) -> dict[str, Tensor]:

@@ -1,17 +1,28 @@
-"""Kimi-K2.5: the image's own size up to a patch budget, padded to whole merge squares (spec multimodal 8.3)."""
+"""Kimi: the image's own size up to a patch budget, padded to whole merge squares (spec multimodal 8.3 and 8.4)."""
 
 import math
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
 
 import numpy as np
 
 from smg.vision.config import HALF, ImageConfig
-from smg.vision.families.base import U8, Family, Layout, Plan, Tensor, Vocabulary, integers, token_id
+from smg.vision.families.base import (
+    U8,
+    Family,
+    Layout,
+    Plan,
+    Replacement,
+    Tensor,
+    Vocabulary,
+    integers,
+    token_id,
+)
 from smg.vision.filters import Flavour
 from smg.vision.layouts import patches
 from smg.vision.normalise import Precision
 from smg.vision.pool import Split, serial
+from smg.vision.transparency import Background, Stage, composite, parse_background, resize
 
 
 class KimiPlan(Plan, frozen=True):
@@ -30,13 +41,14 @@ class KimiK25(Family):
     keep_on_cpu = ("grid_thws",)
     mean = HALF
     std = HALF
-    only = "torchvision"
+    only: ClassVar[Flavour | None] = "torchvision"
+    patches: ClassVar[int] = 16_384
 
     def __init__(self, config: ImageConfig, flavour: Flavour = "torchvision", precision: Precision = "float32") -> None:
         super().__init__(config, flavour, precision)
         self.patch_size = config.patch_size or 14
         self.merge = config.merge_size or 2
-        self.budget = config.number("max_patches", "in_patch_limit", default=16_384)
+        self.budget = config.number("max_patches", "in_patch_limit", default=self.patches)
         side = config.size.get("max_height") or config.number("patch_limit_on_one_side", default=512)
         self.longest = side * self.patch_size
 
@@ -72,3 +84,44 @@ class KimiK25(Family):
     def feature_id(self, vocabulary: Vocabulary) -> int:
         configured = self.config_id("media_placeholder_token_id")
         return token_id(vocabulary, self.placeholder) if configured is None else configured
+
+
+# What the published configuration says.
+_CHESSBOARD = Background(square=8, white_first=True, white=255, grey=180)
+
+
+class KimiK3(KimiK25):
+    """Kimi-K3: a larger budget, Pillow's arithmetic, and a chessboard under transparent pixels.
+
+    A configuration of its own background, without a word of when, has it under the image before that is resized.
+    """
+
+    name = "kimi_k3"
+    patches = 65_536
+    only = "pillow"
+    order = "totensor"
+    alpha = True
+
+    def __init__(self, config: ImageConfig, flavour: Flavour = "torchvision", precision: Precision = "float32") -> None:
+        super().__init__(config, flavour, precision)
+        section = config.raw.get("transparent_bg_config", _CHESSBOARD)
+        self.background = parse_background(section) if isinstance(section, Mapping) else _CHESSBOARD
+        # Written as null it is off: pixels are what they are, however transparent.
+        self.opaque = section is None
+        unsaid = "before_resize" if "transparent_bg_config" in config.raw else "after_resize"
+        stage = config.raw.get("transparent_bg_fill_stage", unsaid)
+        self.stage: Stage = "after_resize" if stage == "after_resize" else "before_resize"
+
+    def fill(self, image: U8, plan: Plan, out: Tensor, split: Split = serial) -> None:
+        if image.shape[2] == 4:
+            if self.stage == "after_resize":
+                image = resize(image, *cast("KimiPlan", plan).inner, self.kind)
+            image = np.ascontiguousarray(image[:, :, :3]) if self.opaque else composite(image, self.background)
+        super().fill(image, plan, out, split)
+
+    def prompt(self, plan: Plan, vocabulary: Vocabulary) -> Replacement:
+        """Markers, and the size of the image as the client sent it."""
+        feature = self.feature_id(vocabulary)
+        begin, content, end = (token_id(vocabulary, f"<|media_{part}|>") for part in ("begin", "content", "end"))
+        size = vocabulary.encode(f"image {plan.width}x{plan.height}")
+        return Replacement([begin, *size, content, *[feature] * plan.tokens, end], feature)

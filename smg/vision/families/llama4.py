@@ -32,13 +32,17 @@ class Llama4Plan(Plan, frozen=True):
     inner: Size
 
 
-def best_grid(height: int, width: int, tile: int, most: int) -> Size:
-    """Rows and columns of tiles for an image: the least enlargement, else the least reduction; then the least area."""
+def best_grid(
+    height: int, width: int, tile: int, most: int, kind: type[np.float32] | type[np.float64] = np.float32
+) -> Size:
+    """Rows and columns of tiles for an image: the least enlargement, else the least reduction; then the least area.
+
+    Scales are compared for equality, so they must be rounded as the reference rounds them: to ``kind``.
+    """
     grids = [(rows, columns) for rows in range(1, most + 1) for columns in range(1, most // rows + 1)]
 
-    def scale(grid: Size) -> np.float32:
-        # Scales are compared for equality, so they must be rounded as the reference rounds them: to float32.
-        return min(np.float32(grid[0] * tile) / np.float32(height), np.float32(grid[1] * tile) / np.float32(width))
+    def scale(grid: Size) -> float:
+        return float(min(kind(grid[0] * tile) / kind(height), kind(grid[1] * tile) / kind(width)))
 
     enlarging = [grid for grid in grids if scale(grid) >= 1]
     chosen = min(scale(grid) for grid in enlarging) if enlarging else max(scale(grid) for grid in grids)

@@ -5,11 +5,14 @@ from typing import Any, NamedTuple
 
 from smg.vision.families.base import Family
 from smg.vision.families.gemma3 import Gemma3
+from smg.vision.families.idefics3 import Idefics3, SmolVLM
+from smg.vision.families.inkling import Inkling
 from smg.vision.families.internvl import InternVL
-from smg.vision.families.kimi import KimiK25
+from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.llama4 import Llama4
 from smg.vision.families.llava import Llava
 from smg.vision.families.llava_next import LlavaNext, LlavaOnevision
+from smg.vision.families.mllama import Mllama
 from smg.vision.families.phi import Phi3Vision, Phi4Multimodal
 from smg.vision.families.pixtral import Mistral3, Pixtral
 from smg.vision.families.qwen_vl import Glm4V, Qwen2VL, Qwen3Omni, Qwen3VL
@@ -24,8 +27,11 @@ class Row(NamedTuple):
 
 
 FAMILIES: tuple[Row, ...] = (
+    Row(Inkling, frozenset({"inkling_mm_model"}), (("inkling",),)),
+    Row(KimiK3, frozenset({"kimi_k3"}), (("kimi", "k3"),)),
     Row(KimiK25, frozenset({"kimi_k25"}), (("kimi", "k2.5"), ("kimi", "k25"))),
     Row(Llama4, frozenset({"llama4"}), (("llama-4",), ("llama4",))),
+    Row(Mllama, frozenset({"mllama"}), (("llama-3.2", "vision"),)),
     Row(LlavaOnevision, frozenset({"llava_onevision"}), (("llava-onevision",), ("llava_onevision",))),
     Row(LlavaNext, frozenset({"llava_next"}), (("llava-next",), ("llava_next",), ("llava-v1.6",))),
     Row(Llava, frozenset({"llava"}), (("llava",),)),
@@ -47,6 +53,8 @@ FAMILIES: tuple[Row, ...] = (
     Row(Gemma3, frozenset({"gemma3"})),
     Row(Glm4V, frozenset({"glm4v", "glm4v_moe", "glm46v"})),
     Row(InternVL, frozenset({"internvl"})),
+    Row(SmolVLM, frozenset({"smolvlm"}), (("smolvlm",),)),
+    Row(Idefics3, frozenset({"idefics3"}), (("idefics3",),)),
 )
 
 
@@ -59,11 +67,11 @@ def find_family(model: str, config: Mapping[str, Any]) -> type[Family] | None:
     declared = config.get("model_type")
     for row in FAMILIES:
         if declared in row.types:
-            return row.family
+            return row.family if row.family.serves(config) else None
     if isinstance(declared, str) and declared and "vision_config" not in config:
         return None
     name = model.lower()
     for row in FAMILIES:
         if any(all(part in name for part in parts) for parts in row.names):
-            return row.family
+            return row.family if row.family.serves(config) else None
     return None
