@@ -1,5 +1,6 @@
 """Images as a medium: one from its bytes to its part of the tensor."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,18 +11,30 @@ from smg.vision.cache import Processed
 from smg.vision.containers import Deadline
 from smg.vision.decode import DEFAULT_OPTIONS, DecodeOptions, count_pixels, decode_image
 from smg.vision.families.base import Family
+from smg.vision.items import becomes_too_large
 from smg.vision.model import VisionModel
 from smg.vision.normalise import STORAGE, Precision
 from smg.vision.pool import Split
 
 
 class ImageMedium:
-    """Images to one model (``items.Medium``); ``timeout_secs`` bounds the work for one (0: no limit)."""
+    """Images to one model (``items.Medium``).
+
+    ``timeout_secs`` bounds the work for one, ``most_bytes`` what it may become (0: no limit). Not every family has a
+    limit of its own.
+    """
 
     kind = "image"
 
-    def __init__(self, model: VisionModel, options: DecodeOptions = DEFAULT_OPTIONS, timeout_secs: float = 0.0) -> None:
+    def __init__(
+        self,
+        model: VisionModel,
+        options: DecodeOptions = DEFAULT_OPTIONS,
+        timeout_secs: float = 0.0,
+        most_bytes: int = 0,
+    ) -> None:
         self._model = model
+        self._most_bytes = most_bytes
         self._options = options
         self._timeout_secs = timeout_secs
         self.placeholder = model.placeholder
@@ -48,7 +61,11 @@ class ImageMedium:
         plan = family.plan(pixels.shape[0], pixels.shape[1])
         if precision is None:
             return Processed(plan, None, decode_secs)
-        out = np.empty(plan.shape, STORAGE[precision])
+        kind = STORAGE[precision]
+        size = math.prod(plan.shape) * np.dtype(kind).itemsize
+        if 0 < self._most_bytes < size:
+            raise becomes_too_large(self.kind, self._most_bytes)
+        out = np.empty(plan.shape, kind)
         family.fill(pixels, plan, out, _timed(split, deadline))
         out.flags.writeable = False
         return Processed(plan, out, decode_secs)

@@ -78,6 +78,13 @@ class Medium(Protocol):
         ...
 
 
+def becomes_too_large(kind: str, most: int, param: str | None = None) -> GatewayError:
+    """What an item is refused with that becomes more than ``most`` bytes."""
+    return GatewayError(
+        "media_too_large", f"the {kind} input becomes more than {most} bytes for the engine", param=param
+    )
+
+
 class Room:
     """Bytes that the media of one request may still become; ``most`` at first. The request's turns go by it, too."""
 
@@ -89,8 +96,7 @@ class Room:
         """Use ``size`` bytes for an item. Raises GatewayError ``media_too_large`` when there are not so many."""
         self._left -= size
         if self._left < 0:
-            message = f"the {kind} input becomes more than {self._most} bytes for the engine"
-            raise GatewayError("media_too_large", message, param=param)
+            raise becomes_too_large(kind, self._most, param)
 
 
 class Fetched(NamedTuple):

@@ -87,7 +87,9 @@ class Vision:
             settings = self._settings
             return video_medium(name, files, tokens, settings.resample, settings.video_sampling, self._video_limits)
         model = vision_model(name, files, tokens, self._settings.resample) if kind == "image" else None
-        return None if model is None else ImageMedium(model, self._image_options, self._settings.decode_timeout_secs)
+        if model is None:
+            return None
+        return ImageMedium(model, self._image_options, self._settings.decode_timeout_secs, self._max_tensor_bytes)
 
     async def inputs(
         self,

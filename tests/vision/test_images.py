@@ -14,6 +14,7 @@ from smg.vision.cache import ProcessedCache
 from smg.vision.config import parse_config
 from smg.vision.decode import DecodeOptions
 from smg.vision.families.base import encode
+from smg.vision.families.inkling import Inkling
 from smg.vision.families.kimi import KimiK3, KimiK25
 from smg.vision.families.pixtral import Pixtral
 from smg.vision.families.qwen_vl import Qwen2VL
@@ -203,6 +204,20 @@ async def test_an_image_that_takes_too_long_is_refused_with_its_place(make):
     with pytest.raises(GatewayError) as caught:
         await Items.load(make(), Short(model()), fetched, "float32", Room(1 << 20))
     assert (caught.value.code, caught.value.param) == ("media_timeout", "messages[0].content[3]")
+
+
+def test_an_image_that_becomes_too_large_is_refused_before_memory_is_taken_for_it(monkeypatch):
+    _, data = png(400, 400, 1)
+    plan = model(Inkling).family("float32").plan(400, 400)
+    size = 10 * 11 * 2 * 40 * 40 * 3 * 4
+    assert (np.prod(plan.shape) * 4, plan.tokens) == (size, 110)
+    assert ImageMedium(model(Inkling), most_bytes=size).process(data, "float32", serial).tensor.nbytes == size
+    medium = ImageMedium(model(Inkling), most_bytes=size - 1)
+    assert medium.process(data, "bfloat16", serial).tensor.nbytes == size // 2
+    monkeypatch.setattr(Inkling, "fill", lambda *_: pytest.fail("it was worked on"))
+    with pytest.raises(GatewayError, match=f"becomes more than {size - 1} bytes") as caught:
+        medium.process(data, "float32", serial)
+    assert caught.value.code == "media_too_large"
 
 
 def test_resizing_ends_when_the_time_of_an_image_is_over(monkeypatch):
