@@ -119,9 +119,11 @@ install_project() {
     stamp project "$now"
 }
 
-# prepare_kernels: the media kernels of this processor, which the server would compile when it needs them.
+# prepare_kernels: the media kernels of this processor, which the server would compile when it needs them. Nothing where
+# the environment has no Numba: what scripts/serve installs takes no media.
 prepare_kernels() {
     local now
+    "$PY" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("numba") is None)' || return 0
     # Numba looks at the sources' times, too.
     now=$ROOT:$(fingerprint smg/_version.py requirements/runtime.txt smg/vision/{kernels,vectors,jit,audio/kernels}.py)
     now=$now:$(cd "$ROOT" && stat -c %y smg/vision/{kernels,vectors,audio/kernels}.py | sha256sum | cut -d' ' -f1)

@@ -14,4 +14,5 @@ from smg.vision import jit
 if __name__ == "__main__":
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    sys.exit(not jit.warm(sys.argv[1] if len(sys.argv) > 1 else None))
+    done = jit.warm(sys.argv[1] if len(sys.argv) > 1 else None)
+    sys.exit(None if done else "the media kernels were not compiled: is the extra 'vision' installed?")
