@@ -1,6 +1,6 @@
 """Folds events into a whole answer, for buffered responses, storage and budgets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -32,10 +32,24 @@ class AnswerCall(msgspec.Struct):
     complete: bool = True
 
 
+class AnswerBlock(msgspec.Struct):
+    """What of the output stands together: ``kind`` is text, reasoning, refusal or call.
+
+    ``call`` is a call's place among ``AnswerChoice.calls``; ``logprobs`` and ``annotations`` are those of text.
+    """
+
+    kind: str
+    text: str = ""
+    call: int = 0
+    logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
+    annotations: list[dict[str, object]] = msgspec.field(default_factory=list)
+
+
 class AnswerChoice(msgspec.Struct):
     """One choice. ``logprobs`` and ``ids`` are in token order, whatever the tokens became.
 
-    ``prompt_logprobs`` has a row per prompt token, when they were asked for.
+    ``prompt_logprobs`` has a row per prompt token, when they were asked for. ``blocks`` are text, reasoning and calls
+    once more, in their order.
     """
 
     text: str = ""
@@ -48,6 +62,7 @@ class AnswerChoice(msgspec.Struct):
     ids: list[int] = msgspec.field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     finish: Finish | None = None
+    blocks: list[AnswerBlock] = msgspec.field(default_factory=list)
 
 
 class Answer(msgspec.Struct):
@@ -62,15 +77,15 @@ class Accumulator:
 
     def __init__(self, n: int = 1) -> None:
         self.answer = Answer([AnswerChoice() for _ in range(n)])
-        self._text: list[list[str]] = [[] for _ in range(n)]
-        self._reasoning: list[list[str]] = [[] for _ in range(n)]
+        # Of each choice, the pieces of each block's text.
+        self._pieces: list[list[list[str]]] = [[] for _ in range(n)]
         self._arguments: list[dict[int, list[str]]] = [{} for _ in range(n)]
 
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:
             match event:
                 case TextDelta(logprobs=None, ids=None):
-                    self._text[event.choice].append(event.text)
+                    self._add(event.choice, "text", event.text)
                 case Usage():
                     self.answer.usage = event
                 case Failure():
@@ -94,11 +109,12 @@ class Accumulator:
                 choice.ids += event.ids
         match event:
             case TextDelta():
-                self._text[event.choice].append(event.text)
+                self._add(event.choice, "text", event.text, event.logprobs or ())
             case ReasoningDelta():
-                self._reasoning[event.choice].append(event.text)
+                self._add(event.choice, "reasoning", event.text)
                 choice.signature = event.signature or choice.signature
             case ToolCallStart():
+                self._block(event.choice, "call").call = len(choice.calls)
                 choice.calls.append(AnswerCall(event.id, event.name, kind=event.kind, complete=False))
             case ToolCallDelta():
                 self._arguments[event.choice].setdefault(event.index, []).append(event.arguments)
@@ -106,18 +122,37 @@ class Accumulator:
                 choice.calls[event.index].complete = event.complete
             case Refusal():
                 choice.refusal += event.text
+                self._add(event.choice, "refusal", event.text)
             case Annotation():
                 choice.annotations.append(event.annotation)
+                self._block(event.choice, "text").annotations.append(event.annotation)
             case PromptLogprobs():
                 choice.prompt_logprobs += event.rows
             case Finish():
                 choice.finish = event
 
+    def _add(self, choice: int, kind: str, text: str, logprobs: Sequence[TokenLogprobs] = ()) -> None:
+        """Add to the last block, or begin one, for which it takes text."""
+        blocks = self.answer.choices[choice].blocks
+        if text or (blocks and blocks[-1].kind == kind):
+            self._block(choice, kind).logprobs += logprobs
+            self._pieces[choice][-1].append(text)
+
+    def _block(self, choice: int, kind: str) -> AnswerBlock:
+        """The last block, or a new one where that is another kind's; every call has its own."""
+        blocks = self.answer.choices[choice].blocks
+        if not blocks or blocks[-1].kind != kind or kind == "call":
+            blocks.append(AnswerBlock(kind))
+            self._pieces[choice].append([])
+        return blocks[-1]
+
     def finish(self) -> Answer:
         """Join what was collected and return the answer."""
         for index, choice in enumerate(self.answer.choices):
-            choice.text = "".join(self._text[index])
-            choice.reasoning = "".join(self._reasoning[index])
+            for block, texts in zip(choice.blocks, self._pieces[index], strict=True):
+                block.text = "".join(texts)
+            choice.text = "".join(block.text for block in choice.blocks if block.kind == "text")
+            choice.reasoning = "".join(block.text for block in choice.blocks if block.kind == "reasoning")
             for number, pieces in self._arguments[index].items():
                 choice.calls[number].arguments = "".join(pieces)
         return self.answer
