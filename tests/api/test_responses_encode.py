@@ -226,25 +226,26 @@ class TestFailures:
         assert (event["type"], event["code"]) == ("error", "worker_stream_failed")
 
 
-class TestEcho:
-    GIVEN = {
-        "instructions": "be brief",
-        "max_output_tokens": 9,
-        "metadata": {"a": "b"},
-        "parallel_tool_calls": False,
-        "reasoning": {"effort": "low", "summary": None},
-        "temperature": 0.5,
-        "text": {"format": {"type": "json_object"}, "verbosity": None},
-        "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}],
-        "tool_choice": {"type": "function", "name": "f"},
-        "top_p": 0.9,
-        "truncation": "auto",
-        "user": "u",
-    }
+GIVEN = {
+    "instructions": "be brief",
+    "max_output_tokens": 9,
+    "metadata": {"a": "b"},
+    "parallel_tool_calls": False,
+    "reasoning": {"effort": "low", "summary": None},
+    "temperature": 0.5,
+    "text": {"format": {"type": "json_object"}, "verbosity": None},
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}],
+    "tool_choice": {"type": "function", "name": "f"},
+    "top_p": 0.9,
+    "truncation": "auto",
+    "user": "u",
+}
 
+
+class TestEcho:
     def test_what_was_asked_comes_back_in_its_own_types(self):
-        response = both([STOP, DONE], **self.GIVEN)
-        assert {name: response[name] for name in self.GIVEN} == self.GIVEN
+        response = both([STOP, DONE], **GIVEN)
+        assert {name: response[name] for name in GIVEN} == GIVEN
 
     def test_what_holds_where_nothing_was_asked(self):
         response = both([STOP, DONE])
@@ -256,7 +257,7 @@ class TestEcho:
         assert both([STOP, DONE], store=True)["store"] is False
 
     def test_the_first_event_has_all_that_clients_need(self):
-        first = named(streamed([STOP, DONE], meta(**self.GIVEN)))[0]["response"]
+        first = named(streamed([STOP, DONE], meta(**GIVEN)))[0]["response"]
         parsed(first)
         assert (first["status"], first["output"], first["usage"]) == ("in_progress", [], None)
 

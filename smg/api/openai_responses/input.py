@@ -60,11 +60,11 @@ def turns(body: types.PromptBody) -> list[Message]:
     if isinstance(given, str):
         return [*first, Message("user", given, path="input")]
     wires = _ITEMS.many(given, "input")
-    if not any(isinstance(wire, types.MessageItem) for wire in wires):
-        raise bad_request("at least one message is needed", "input")
     conversation = _Turns()
     for index, wire in enumerate(wires):
         _take(conversation, wire, f"input[{index}]")
+    if not any(isinstance(wire, types.MessageItem) for wire in wires):
+        raise bad_request("at least one message is needed", "input")
     return [*first, *conversation.finish()]
 
 
