@@ -45,9 +45,10 @@ def parsed(response: dict) -> Response:
 
 
 def without_ids(response: dict) -> dict:
-    """The response with every id of ours as if it were that of one and the same."""
+    """The response as any other one that says the same: with other ids of its own and of its calls, at another time."""
     tail = response["id"].removeprefix("resp_")
     items = [{**item, "id": item["id"].replace(tail, "-")} for item in response["output"]]
+    items = [{**item, "call_id": "-"} if "call_id" in item else item for item in items]
     return response | {"id": "resp_-", "output": items, "created_at": 0, "completed_at": None}
 
 
