@@ -27,11 +27,12 @@ DIALECTS = {
     "chat": (CHAT, QUESTION),
     "completions": ("/v1/completions", {"model": MODEL, "prompt": "hi there"}),
     "generate": ("/generate", {"text": "hi there"}),
+    "responses": ("/v1/responses", {"model": MODEL, "input": "hi there"}),
 }
 
 
 def engine(server="sglang", **script) -> MockHttpEngine:
-    return MockHttpEngine(HttpScript(**({"texts": ("one two three",)} | script)), server=server)
+    return MockHttpEngine(HttpScript(**({"texts": ("one two three",), "responses": True} | script)), server=server)
 
 
 async def post(url: str, path: str, body, headers=None) -> httpx.Response:

@@ -10,7 +10,7 @@ from smg.api.openai_responses.encode import ResponsesStream
 from smg.config.settings import ModelSettings, ServerSettings, Settings
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from tests.api.responses_events import folded, named, parsed, without_ids
+from tests.api.responses_events import folded, parsed, without_ids
 from tests.api.serving import send, serving, until
 from tests.pipeline.fakes import EOS, FOREVER, SETTINGS, TokenBatch, end, limited, text, world
 
@@ -19,6 +19,7 @@ ANSWER = [[text("hello", cached_tokens=2)], [text(" wor", cached_tokens=2)], [te
 # The scripted tokens spell markers letter by letter.
 SPELLED = Settings(routing=SETTINGS.routing, model=ModelSettings(marker_match="text"))
 BROKEN = GatewayError("worker_stream_failed", "the stream broke", worker_fault=True)
+WRONG = (400, "invalid_value")
 TOOLS = [
     {"type": "function", "name": "f", "parameters": {"type": "object"}},
     {"type": "custom", "name": "sh"},
@@ -250,13 +251,13 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("fields", "status", "code", "param"),
         [
-            ({"input": [{"role": "user", "content": [{"type": "x"}]}]}, 400, "invalid_value", "input[0].content[0].type"),
+            ({"input": [{"role": "user", "content": [{"type": "x"}]}]}, *WRONG, "input[0].content[0].type"),
             ({"max_output_tokens": 99999}, 400, "context_length_exceeded", None),
             ({"model": "nope"}, 404, "model_not_found", "model"),
             ({"tools": [{"type": "web_search"}]}, 400, "unsupported_tool", "tools[0].type"),
-            ({"store": "yes"}, 400, "invalid_value", "store"),
+            ({"store": "yes"}, *WRONG, "store"),
         ],
-    )  # fmt: skip
+    )
     async def test_before_the_first_byte_they_are_openai_s(self, http, stream, fields, status, code, param):
         found, body = await Place(http, ANSWER).ask(stream=stream, **fields)
         assert (found, body["error"]["code"], body["error"]["param"]) == (status, code, param)

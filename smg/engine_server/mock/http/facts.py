@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from smg.engine_server.mock.http.answers import ANSWERS, FORMS
+from smg.engine_server.mock.http.answers import ANSWERS, FORMS, RESPONSES
 from smg.engine_server.mock.http.script import HttpScript, Server
 from smg.engine_server.mock.transfer import Role
 
@@ -42,8 +42,8 @@ def served(script: HttpScript, server: Server) -> list[str]:
     own = {"/generate"} if server == "sglang" else set()
     tokens = {"/tokenize", "/detokenize"} if server == "vllm" else set()
     shared = {"/v1/chat/completions", "/v1/completions"}
-    audio = FORMS if script.audio else set()
-    return [path for path in ANSWERS if path in own | tokens | shared | audio and path not in script.hidden]
+    more = (FORMS if script.audio else set()) | ({RESPONSES} if script.responses else set())
+    return [path for path in ANSWERS if path in own | tokens | shared | more and path not in script.hidden]
 
 
 def _load(script: HttpScript, rank: int) -> dict[str, Any]:
