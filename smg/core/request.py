@@ -17,13 +17,17 @@ class TextPart(msgspec.Struct, frozen=True):
 
 
 class MediaPart(msgspec.Struct, frozen=True):
-    """An image, video, audio clip or file: a URL (http, https, data) or bytes with their declared media type."""
+    """An image, video, audio clip or file: a URL (http, https, data) or bytes with their declared media type.
+
+    ``path`` is where the body has it, for errors, where its place in the conversation does not tell.
+    """
 
     kind: str  # image, video, audio, file
     url: str | None = None
     data: Encoded | None = None
     media_type: str | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)  # detail, fps, uuid, …
+    path: str = ""
 
 
 class ReasoningPart(msgspec.Struct, frozen=True):
@@ -54,7 +58,7 @@ Part: TypeAlias = TextPart | MediaPart | ReasoningPart | RefusalPart | RawPart
 class ToolCall(msgspec.Struct, frozen=True):
     """A call the assistant made: ``arguments`` is JSON text exactly as given (custom tools: free-form input).
 
-    ``path`` as that of a Message.
+    ``path`` is where the body has ``arguments``, for errors, where its place in the conversation does not tell.
     """
 
     id: str
@@ -68,8 +72,7 @@ class Message(msgspec.Struct):
     """One turn. ``role`` is system, developer, user, assistant or tool.
 
     ``content`` is None (absent), the plain string the client sent, or its list of parts: templates tell the
-    difference. ``tool_call_id`` and ``is_error`` belong to role tool. ``name`` is the optional author. ``path`` is
-    where the body has it, empty where that is its place among ``messages``.
+    difference. ``tool_call_id`` and ``is_error`` belong to role tool. ``name`` is the optional author.
     """
 
     role: str
@@ -80,11 +83,6 @@ class Message(msgspec.Struct):
     tool_call_id: str | None = None
     is_error: bool = False
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    path: str = ""
-
-    def at(self, index: int) -> str:
-        """The path, for errors, of what is message number ``index``."""
-        return self.path or f"messages[{index}]"
 
 
 INPUT = "input"  # the one argument under which models are shown a custom tool's input
@@ -250,7 +248,7 @@ class GenerationRequest(msgspec.Struct):
             if isinstance(message.content, list):
                 for number, part in enumerate(message.content):
                     if isinstance(part, MediaPart):
-                        yield f"{message.at(index)}.content[{number}]", part
+                        yield part.path or f"messages[{index}].content[{number}]", part
         several = len(self.attachments) > 1
         for prompt, parts in enumerate(self.attachments):
             path = f"{self.attachments_path}[{prompt}]" if several else self.attachments_path

@@ -32,7 +32,7 @@ class AnswerCall(msgspec.Struct):
     complete: bool = True
 
 
-class AnswerBlock(msgspec.Struct):
+class Span(msgspec.Struct):
     """What of the output stands together: ``kind`` is text, reasoning, refusal or call.
 
     ``call`` is a call's place among ``AnswerChoice.calls``; ``logprobs`` and ``annotations`` are those of text.
@@ -48,7 +48,7 @@ class AnswerBlock(msgspec.Struct):
 class AnswerChoice(msgspec.Struct):
     """One choice. ``logprobs`` and ``ids`` are in token order, whatever the tokens became.
 
-    ``prompt_logprobs`` has a row per prompt token, when they were asked for. ``blocks`` are text, reasoning and calls
+    ``prompt_logprobs`` has a row per prompt token, when they were asked for. ``spans`` are text, reasoning and calls
     once more, in their order.
     """
 
@@ -62,7 +62,7 @@ class AnswerChoice(msgspec.Struct):
     ids: list[int] = msgspec.field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     finish: Finish | None = None
-    blocks: list[AnswerBlock] = msgspec.field(default_factory=list)
+    spans: list[Span] = msgspec.field(default_factory=list)
 
 
 class Answer(msgspec.Struct):
@@ -77,7 +77,7 @@ class Accumulator:
 
     def __init__(self, n: int = 1) -> None:
         self.answer = Answer([AnswerChoice() for _ in range(n)])
-        # Of each choice, the pieces of each block's text.
+        # The pieces of each choice's spans.
         self._pieces: list[list[list[str]]] = [[] for _ in range(n)]
         self._arguments: list[dict[int, list[str]]] = [{} for _ in range(n)]
 
@@ -114,7 +114,7 @@ class Accumulator:
                 self._add(event.choice, "reasoning", event.text)
                 choice.signature = event.signature or choice.signature
             case ToolCallStart():
-                self._block(event.choice, "call").call = len(choice.calls)
+                self._span(event.choice, "call").call = len(choice.calls)
                 choice.calls.append(AnswerCall(event.id, event.name, kind=event.kind, complete=False))
             case ToolCallDelta():
                 self._arguments[event.choice].setdefault(event.index, []).append(event.arguments)
@@ -125,34 +125,34 @@ class Accumulator:
                 self._add(event.choice, "refusal", event.text)
             case Annotation():
                 choice.annotations.append(event.annotation)
-                self._block(event.choice, "text").annotations.append(event.annotation)
+                self._span(event.choice, "text").annotations.append(event.annotation)
             case PromptLogprobs():
                 choice.prompt_logprobs += event.rows
             case Finish():
                 choice.finish = event
 
     def _add(self, choice: int, kind: str, text: str, logprobs: Sequence[TokenLogprobs] = ()) -> None:
-        """Add to the last block, or begin one, for which it takes text."""
-        blocks = self.answer.choices[choice].blocks
-        if text or (blocks and blocks[-1].kind == kind):
-            self._block(choice, kind).logprobs += logprobs
+        """Add to the last span, or begin one, for which it takes text."""
+        spans = self.answer.choices[choice].spans
+        if text or (spans and spans[-1].kind == kind):
+            self._span(choice, kind).logprobs += logprobs
             self._pieces[choice][-1].append(text)
 
-    def _block(self, choice: int, kind: str) -> AnswerBlock:
-        """The last block, or a new one where that is another kind's; every call has its own."""
-        blocks = self.answer.choices[choice].blocks
-        if not blocks or blocks[-1].kind != kind or kind == "call":
-            blocks.append(AnswerBlock(kind))
+    def _span(self, choice: int, kind: str) -> Span:
+        """The last span, or a new one where that is another kind's; every call has its own."""
+        spans = self.answer.choices[choice].spans
+        if not spans or spans[-1].kind != kind or kind == "call":
+            spans.append(Span(kind))
             self._pieces[choice].append([])
-        return blocks[-1]
+        return spans[-1]
 
     def finish(self) -> Answer:
         """Join what was collected and return the answer."""
         for index, choice in enumerate(self.answer.choices):
-            for block, texts in zip(choice.blocks, self._pieces[index], strict=True):
-                block.text = "".join(texts)
-            choice.text = "".join(block.text for block in choice.blocks if block.kind == "text")
-            choice.reasoning = "".join(block.text for block in choice.blocks if block.kind == "reasoning")
+            for span, texts in zip(choice.spans, self._pieces[index], strict=True):
+                span.text = "".join(texts)
+            choice.text = "".join(span.text for span in choice.spans if span.kind == "text")
+            choice.reasoning = "".join(span.text for span in choice.spans if span.kind == "reasoning")
             for number, pieces in self._arguments[index].items():
                 choice.calls[number].arguments = "".join(pieces)
         return self.answer

@@ -43,7 +43,7 @@ def to_dicts(messages: Sequence[Message], forms: Forms) -> list[dict[str, Any]]:
         GatewayError: 400, with the field's path, for a part this model has no use for and for arguments of an earlier
             call that are no JSON object although the template needs one.
     """
-    return [_message(message, forms, message.at(index)) for index, message in enumerate(messages)]
+    return [_message(message, forms, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
 def _message(message: Message, forms: Forms, path: str) -> dict[str, Any]:

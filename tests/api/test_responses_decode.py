@@ -25,6 +25,7 @@ F = {"type": "function", "name": "f", "description": "does", "parameters": {"typ
 G = {"type": "function", "name": "g"}
 SH = {"type": "custom", "name": "sh"}
 TEXT = {"type": "input_text", "text": "x"}
+IMAGE = {"type": "input_image", "image_url": "https://x/y.png"}
 
 
 def decoded(**fields):
@@ -42,7 +43,11 @@ def refused(**fields) -> tuple[str | None, str]:
 def messages(items, **fields) -> list[Message]:
     """The conversation, without the places that errors name."""
     found = decoded(input=items, **fields).messages
-    return [replace(turn, path="", tool_calls=[replace(call, path="") for call in turn.tool_calls]) for turn in found]
+    for turn in found:
+        turn.tool_calls = [replace(call, path="") for call in turn.tool_calls]
+        if isinstance(turn.content, list):
+            turn.content = [replace(part, path="") if isinstance(part, MediaPart) else part for part in turn.content]
+    return found
 
 
 def user(*parts, **fields) -> dict:
@@ -151,6 +156,14 @@ class TestInput:
             Message("user", [TextPart("and?")]),
         ]
 
+    def test_errors_of_other_layers_name_the_place_among_the_items(self):
+        call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}
+        custom = {"type": "custom_tool_call", "call_id": "d", "name": "sh", "input": "ls"}
+        result = {"type": "function_call_output", "call_id": "c", "output": [IMAGE]}
+        found = decoded(instructions="i", input=[user(TEXT, IMAGE), call, custom, result])
+        assert [path for path, _ in found.media()] == ["input[0].content[1]", "input[3].output[0]"]
+        assert [call.path for call in found.messages[2].tool_calls] == ["input[1].arguments", "input[2].input"]
+
     def test_reasoning_that_nothing_follows_is_a_turn(self):
         items = [{"role": "user", "content": "hi"}, {"type": "reasoning", "content": [{"text": "hm"}]}, user(TEXT)]
         assert messages(items)[1] == Message("assistant", reasoning="hm")
@@ -178,6 +191,7 @@ class TestInput:
                 [{"role": "user", "content": [{"type": "input_file", "file_data": "ä"}]}],
                 "input[0].content[0].file_data",
             ),
+            ([{"role": "assistant", "content": [TEXT, IMAGE]}], "input[0].content[1]"),
             ([{"role": "user", "content": "x"}, {"type": "function_call", "name": "f"}], "input[1]"),
             ([{"role": "user", "content": "x"}, {"type": "function_call_output", "call_id": "c"}], "input[1]"),
         ],

@@ -74,7 +74,7 @@ def blocks(events):
     accumulator.feed([event for event in events if not isinstance(event, Failure)])
     choice = accumulator.finish().choices[0]
     arguments = [call.arguments for call in choice.calls]
-    return [(block.kind, arguments[block.call] if block.kind == "call" else block.text) for block in choice.blocks]
+    return [(block.kind, arguments[block.call] if block.kind == "call" else block.text) for block in choice.spans]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

@@ -5,10 +5,11 @@ from sanic import Request
 
 from smg.api.openai_responses.decode import decode_prompt
 from smg.core.turns import LONG_BODY, turn
-from smg.pipeline.loading import loaded
+from smg.pipeline.interrupt import Interrupt
+from smg.pipeline.limits import must_generate
+from smg.pipeline.preparing import make_prompt
 from smg.pipeline.services import Services
 from smg.routing.models import resolve
-from smg.text.prepare import prepare
 
 
 class InputTokens(msgspec.Struct):
@@ -17,7 +18,7 @@ class InputTokens(msgspec.Struct):
 
 
 async def input_tokens(request: Request, services: Services) -> InputTokens:
-    """Count the tokens of the prompt that a request would make.
+    """Count the tokens of the prompt that a request would have, media included, however many they are.
 
     Raises:
         GatewayError: 400 naming the field, 404 for an unknown model, or what its template refuses.
@@ -25,5 +26,10 @@ async def input_tokens(request: Request, services: Services) -> InputTokens:
     if len(request.body) > LONG_BODY:
         await turn()
     asked = decode_prompt(request.body)
-    text = await loaded(services.texts, resolve(services.view.snapshot(), asked.model))
-    return InputTokens(len((await prepare(text, asked)).ids))
+    interrupt = Interrupt(request.ctx.smg)
+    try:
+        model = resolve(services.view.snapshot(), asked.model)
+        must_generate(model)
+        return InputTokens(len((await make_prompt(services, interrupt, model, asked)).prepared.ids))
+    finally:
+        interrupt.close()

@@ -53,12 +53,12 @@ _KEPT = frozenset({"item_reference", "compaction"})
 
 def turns(body: types.PromptBody) -> list[Message]:
     """The conversation. Raises GatewayError (400) naming the field."""
-    first = [Message("system", body.instructions, path="instructions")] if body.instructions else []
+    first = [Message("system", body.instructions)] if body.instructions else []
     given = body.input
     if not given:
         raise bad_request("a text, or at least one item, is needed", "input")
     if isinstance(given, str):
-        return [*first, Message("user", given, path="input")]
+        return [*first, Message("user", given)]
     wires = _ITEMS.many(given, "input")
     conversation = _Turns()
     for index, wire in enumerate(wires):
@@ -84,18 +84,18 @@ class _Turns:
         if text:
             self._thought.append(text)
 
-    def say(self, content: str | list[Part], path: str) -> None:
+    def say(self, content: str | list[Part]) -> None:
         if not content:
             return
         turn = self._turn
         if turn is not None and turn.content and not turn.tool_calls:
             self._end()
             turn = None
-        turn = self._opened(turn, path)
+        turn = self._opened(turn)
         turn.content = content if not turn.content else [*_parts(turn.content), *_parts(content)]
 
-    def call(self, call: ToolCall, path: str) -> None:
-        self._opened(self._turn, path).tool_calls.append(call)
+    def call(self, call: ToolCall) -> None:
+        self._opened(self._turn).tool_calls.append(call)
 
     def other(self, message: Message) -> None:
         """A turn of somebody else."""
@@ -104,13 +104,13 @@ class _Turns:
 
     def finish(self) -> list[Message]:
         if self._thought:
-            self._opened(self._turn, "")
+            self._opened(self._turn)
         self._end()
         return self._done
 
-    def _opened(self, turn: Message | None, path: str) -> Message:
+    def _opened(self, turn: Message | None) -> Message:
         if turn is None:
-            turn = self._turn = Message("assistant", path=path)
+            turn = self._turn = Message("assistant")
         if self._thought:
             turn.reasoning = "\n".join([*([turn.reasoning] if turn.reasoning else []), *self._thought])
             self._thought.clear()
@@ -133,12 +133,12 @@ def _take(conversation: _Turns, wire: Any, path: str) -> None:
             arguments = wire.arguments or ""
             if isinstance(arguments, dict):
                 arguments = msgspec.json.encode(arguments).decode()
-            conversation.call(ToolCall(wire.call_id, wire.name, arguments, path=f"{path}.arguments"), path)
+            conversation.call(ToolCall(wire.call_id, wire.name, arguments, path=f"{path}.arguments"))
         case types.CustomCallItem():
-            conversation.call(ToolCall(wire.call_id, wire.name, wire.input, "custom", f"{path}.input"), path)
+            conversation.call(ToolCall(wire.call_id, wire.name, wire.input, "custom", f"{path}.input"))
         case types.CallOutputItem():
             content = _content(wire.output, f"{path}.output")
-            conversation.other(Message("tool", content, tool_call_id=wire.call_id, path=path))
+            conversation.other(Message("tool", content, tool_call_id=wire.call_id))
         case Unknown():
             raise _refused(wire.type, f"{path}.type")
 
@@ -157,14 +157,17 @@ def _message(conversation: _Turns, wire: types.MessageItem, path: str) -> None:
         raise bad_request(f"unknown role '{wire.role}', expected user, assistant, system or developer", f"{path}.role")
     content = _content(wire.content, f"{path}.content")
     if wire.role == "assistant":
-        said = [part for part in _parts(content) if not isinstance(part, TextPart | RefusalPart) or part.text]
-        conversation.say(content if isinstance(content, str) else said, path)
+        for index, part in enumerate(_parts(content)):
+            if isinstance(part, MediaPart):
+                raise bad_request("an assistant message can't carry media", f"{path}.content[{index}]")
+        said: list[Part] = [part for part in _parts(content) if isinstance(part, TextPart | RefusalPart) and part.text]
+        conversation.say(content if isinstance(content, str) else said)
         return
     if wire.content is None:
         raise bad_request("content is missing", f"{path}.content")
     if wire.role == "user" and all(isinstance(part, TextPart) and not part.text for part in _parts(content)):
         raise bad_request("a user message must not be empty", f"{path}.content")
-    conversation.other(Message(wire.role, content, path=path))
+    conversation.other(Message(wire.role, content))
 
 
 def _parts(content: str | list[Part]) -> list[Part]:
@@ -197,7 +200,8 @@ def _image(wire: types.InputImage, path: str) -> MediaPart:
         raise _no_files(f"{path}.file_id")
     if not wire.image_url:
         raise bad_request("a URL is needed", f"{path}.image_url")
-    return MediaPart("image", url=wire.image_url, options={} if wire.detail is None else {"detail": wire.detail})
+    options = {} if wire.detail is None else {"detail": wire.detail}
+    return MediaPart("image", url=wire.image_url, options=options, path=path)
 
 
 def _file(wire: types.InputFile, path: str) -> str:

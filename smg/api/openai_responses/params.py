@@ -5,7 +5,7 @@ import re
 from smg.core.errors import GatewayError
 
 _NAMES = (
-    (re.compile(r"^messages$"), "input"),
+    (re.compile(r"^messages(?:\[.*)?$"), "input"),
     (re.compile(r"^response_format(?:\.json_schema)?"), "text.format"),
     (re.compile(r"^max_(?:completion_)?tokens$"), "max_output_tokens"),
     (re.compile(r"^reasoning_effort$"), "reasoning.effort"),

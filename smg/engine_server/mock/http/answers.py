@@ -117,7 +117,7 @@ def responses(script: HttpScript, body: Mapping[str, Any]) -> Answer:
         *({"type": "response.output_text.delta", "delta": word} for word in _WORDS.findall(text)),
         {"type": "response.completed", "response": whole},
     ]
-    return Answer([{**event, "sequence_number": number} for number, event in enumerate(events)], whole)
+    return Answer([{**event, "sequence_number": number} for number, event in enumerate(events)], whole, named=True)
 
 
 RESPONSES = "/v1/responses"

@@ -66,7 +66,11 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct):
-    """One generation in all forms: ``events`` are JSON objects of a stream, ``whole`` the buffered answer."""
+    """One generation in all forms: ``events`` are JSON objects of a stream, ``whole`` the buffered answer.
+
+    ``named`` events have their type as a name, too, and no end marker follows them.
+    """
 
     events: list[Any]
     whole: Any
+    named: bool = False
