@@ -28,6 +28,12 @@ CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "x\\n<y", "b": [1, 2]}}\n<
 CUSTOM = '<tool_call>\n{"name": "sh", "arguments": {"input": "ls\\n\\n\\"x\\""}}\n</tool_call>'
 SPOKEN = f"<think>hm\nm</think>he<llo{CALL}\n{CUSTOM}"
 
+HARMONY = (
+    "<|channel|>analysis<|message|>I think.<|end|>"
+    "<|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+    '<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": "x"}<|call|>'
+)
+
 
 def letters(output: str) -> list:
     """A script that says ``output`` one character at a time."""
@@ -83,6 +89,7 @@ ANSWERS = {
         letters(SPOKEN),
         ["reasoning", "message", "function_call", "custom_tool_call"],
     ),
+    "Harmony": ("gpt-oss-20b", {"tools": TOOLS}, letters(HARMONY), ["reasoning", "message", "function_call"]),
     "a call that the limit cut": (
         "qwen3",
         {"tools": TOOLS},
@@ -111,6 +118,17 @@ async def test_the_items_of_an_answer_with_everything(http):
     assert json.loads(call["arguments"]) == {"a": "x\n<y", "b": [1, 2]}
     assert custom["input"] == 'ls\n\n"x"'
     assert (whole["status"], [item["status"] for item in whole["output"]]) == ("completed", ["completed"] * 4)
+
+
+async def test_channels_of_harmony_are_items(http):
+    place = Place(http, letters(HARMONY), model="gpt-oss-20b")
+    thought, preamble, call = (await place.ask(tools=TOOLS))[1]["output"]
+    assert thought["content"][0]["text"] == "I think."
+    assert preamble["content"][0]["text"] == "I look."
+    assert (call["name"], call["arguments"]) == ("f", '{"a": "x"}')
+    final = "<|channel|>analysis<|message|>I think.<|end|><|start|>assistant<|channel|>final<|message|>So.<|return|>"
+    _, answer = (await Place(http, letters(final), model="gpt-oss-20b").ask())[1]["output"]
+    assert answer["content"][0]["text"] == "So."
 
 
 @pytest.mark.parametrize("stop", [[], ["lo"], ["zzz"]])
