@@ -17,13 +17,17 @@ class TextPart(msgspec.Struct, frozen=True):
 
 
 class MediaPart(msgspec.Struct, frozen=True):
-    """An image, video, audio clip or file: a URL (http, https, data) or bytes with their declared media type."""
+    """An image, video, audio clip or file: a URL (http, https, data) or bytes with their declared media type.
+
+    ``path`` is where the body has it, for errors, where its place in the conversation does not tell.
+    """
 
     kind: str  # image, video, audio, file
     url: str | None = None
     data: Encoded | None = None
     media_type: str | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)  # detail, fps, uuid, …
+    path: str = ""
 
 
 class ReasoningPart(msgspec.Struct, frozen=True):
@@ -189,7 +193,8 @@ class GenerationRequest(msgspec.Struct):
     forward it. ``template_kwargs`` overlay the chat template's context. ``options``
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
     ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said. ``lora`` names a LoRA
-    adapter as the engine knows it.
+    adapter as the engine knows it. ``sign_reasoning`` wants a signature behind each block of reasoning, and with
+    ``verify_reasoning`` only earlier reasoning that has one counts.
 
     ``attachments`` are media of prompts that have their placeholders themselves, one list per prompt, and
     ``attachments_path`` where the body has them. ``placeholders`` (kind of media to token) are what a chat template's
@@ -220,6 +225,8 @@ class GenerationRequest(msgspec.Struct):
     separate_reasoning: bool = True
     reasoning_effort: str | None = None
     thinking: bool | None = None
+    sign_reasoning: bool = False
+    verify_reasoning: bool = False
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     lora: str | None = None
     attachments: Sequence[Sequence[MediaPart]] = ()
@@ -240,7 +247,7 @@ class GenerationRequest(msgspec.Struct):
             if isinstance(message.content, list):
                 for number, part in enumerate(message.content):
                     if isinstance(part, MediaPart):
-                        yield f"messages[{index}].content[{number}]", part
+                        yield part.path or f"messages[{index}].content[{number}]", part
         several = len(self.attachments) > 1
         for prompt, parts in enumerate(self.attachments):
             path = f"{self.attachments_path}[{prompt}]" if several else self.attachments_path

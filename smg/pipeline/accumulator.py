@@ -32,9 +32,22 @@ class AnswerCall(msgspec.Struct):
     complete: bool = True
 
 
+class Span(msgspec.Struct):
+    """A stretch of a choice that is of one ``kind``: ``text``, ``reasoning``, or call number ``call``.
+
+    ``text`` is what it says (empty for a call), ``signature`` that of a block of reasoning, where there is one.
+    """
+
+    kind: str
+    text: str = ""
+    signature: str | None = None
+    call: int = 0
+
+
 class AnswerChoice(msgspec.Struct):
     """One choice. ``logprobs`` and ``ids`` are in token order, whatever the tokens became.
 
+    ``spans`` are text, reasoning and calls in the order they came in; ``text`` and ``reasoning`` join those of a kind.
     ``prompt_logprobs`` has a row per prompt token, when they were asked for.
     """
 
@@ -42,6 +55,7 @@ class AnswerChoice(msgspec.Struct):
     reasoning: str = ""
     signature: str | None = None
     refusal: str = ""
+    spans: list[Span] = msgspec.field(default_factory=list)
     calls: list[AnswerCall] = msgspec.field(default_factory=list)
     annotations: list[dict[str, object]] = msgspec.field(default_factory=list)
     logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
@@ -62,15 +76,15 @@ class Accumulator:
 
     def __init__(self, n: int = 1) -> None:
         self.answer = Answer([AnswerChoice() for _ in range(n)])
-        self._text: list[list[str]] = [[] for _ in range(n)]
-        self._reasoning: list[list[str]] = [[] for _ in range(n)]
+        # The pieces of each choice's spans.
+        self._pieces: list[list[list[str]]] = [[] for _ in range(n)]
         self._arguments: list[dict[int, list[str]]] = [{} for _ in range(n)]
 
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:
             match event:
                 case TextDelta(logprobs=None, ids=None):
-                    self._text[event.choice].append(event.text)
+                    self._add(event.choice, "text", event.text)
                 case Usage():
                     self.answer.usage = event
                 case Failure():
@@ -94,11 +108,15 @@ class Accumulator:
                 choice.ids += event.ids
         match event:
             case TextDelta():
-                self._text[event.choice].append(event.text)
+                self._add(event.choice, "text", event.text)
             case ReasoningDelta():
-                self._reasoning[event.choice].append(event.text)
-                choice.signature = event.signature or choice.signature
+                self._add(event.choice, "reasoning", event.text)
+                if event.signature is not None:
+                    choice.signature = event.signature
+                    self._sign(choice, event.signature)
             case ToolCallStart():
+                choice.spans.append(Span("call", call=event.index))
+                self._pieces[event.choice].append([])
                 choice.calls.append(AnswerCall(event.id, event.name, kind=event.kind, complete=False))
             case ToolCallDelta():
                 self._arguments[event.choice].setdefault(event.index, []).append(event.arguments)
@@ -113,11 +131,29 @@ class Accumulator:
             case Finish():
                 choice.finish = event
 
+    def _add(self, index: int, kind: str, text: str) -> None:
+        """Put ``text`` behind what there is of choice ``index``."""
+        if not text:
+            return
+        spans, pieces = self.answer.choices[index].spans, self._pieces[index]
+        # What is signed is whole: more reasoning behind it is another block.
+        if not spans or spans[-1].kind != kind or spans[-1].signature is not None:
+            spans.append(Span(kind))
+            pieces.append([])
+        pieces[-1].append(text)
+
+    def _sign(self, choice: AnswerChoice, signature: str) -> None:
+        """A signature comes with the last delta of its block, or behind it."""
+        if choice.spans and choice.spans[-1].kind == "reasoning":
+            choice.spans[-1].signature = signature
+
     def finish(self) -> Answer:
         """Join what was collected and return the answer."""
         for index, choice in enumerate(self.answer.choices):
-            choice.text = "".join(self._text[index])
-            choice.reasoning = "".join(self._reasoning[index])
+            for span, pieces in zip(choice.spans, self._pieces[index], strict=True):
+                span.text = "".join(pieces)
+            choice.text = "".join(span.text for span in choice.spans if span.kind == "text")
+            choice.reasoning = "".join(span.text for span in choice.spans if span.kind == "reasoning")
             for number, pieces in self._arguments[index].items():
                 choice.calls[number].arguments = "".join(pieces)
         return self.answer

@@ -7,8 +7,10 @@ from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Finish
 from smg.core.stream import ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable, TextKind, Wait
+from smg.parsing.markers import Seals
 from smg.parsing.reasoning.counting import Counter as Thought
 from smg.pipeline.scored import Rows
+from smg.pipeline.signing import Signing
 from smg.pipeline.spelled import Spelled
 from smg.pipeline.stops import Stops
 
@@ -21,6 +23,7 @@ class Parsing(Protocol):
 
     plain: bool
     enough: bool
+    seals: Seals
 
     def feed(self, output: RowOutput) -> list[Event]: ...
 
@@ -42,10 +45,9 @@ class Choice:
 
     A choice is *over* once nothing more goes to the client (its Finish is due), and *ended* once the engine has said
     so too. ``tokens`` counts the output ids the client's usage includes. ``rows`` chooses log probabilities, where they
-    were asked for, ``thought`` counts ids of reasoning, and ``spelled`` looks for markers that came without their
-    tokens. With ``silent`` the output is thrown away, because only the
-    prompt was asked about. With ``keep_text``, ``text`` and ``ids`` are in the end what the engine wrote, before any
-    parsing.
+    were asked for, ``thought`` counts ids of reasoning, ``spelled`` looks for markers that came without their tokens,
+    and ``signing`` signs reasoning. With ``silent`` the output is thrown away, because only the prompt was asked about.
+    With ``keep_text``, ``text`` and ``ids`` are in the end what the engine wrote, before any parsing.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Choice:
         *,
         silent: bool = False,
         keep_text: bool = False,
+        signing: Signing | None = None,
     ) -> None:
         self.index = spec.choice
         self.over = False
@@ -82,6 +85,9 @@ class Choice:
         self._fed: Sequence[TokenLogprobs] = ()
         self._silent = silent
         self._keep_text = keep_text
+        self._signing = signing
+        # Where in the row's text the reasoning begins that goes past the parser.
+        self._past: int | None = None
         self._table = table
         self._direct = False
         self._way: tuple[Sink, Templates] | None = None
@@ -144,11 +150,17 @@ class Choice:
         template = NOTHING if wait.kind == "held" else templates.template(self.index, wait.kind, wait.call)
         if template is not None:
             self._direct = True
+            if self._signing is not None and wait.kind == "reasoning":
+                self._past = len(self._table.text(self._row))
             self._table.direct(self._row, sink, template, templates.counter, wait)
         return self._direct
 
     def on_output(self, row: int, output: RowOutput) -> None:
         """The row's Tap: new text, or the row's own stop."""
+        if self._past is not None and self._signing is not None:
+            text, rest = self._table.text(row), self._chain.seals.off(output.text)
+            self._signing.passed(text[self._past : len(text) - len(rest)])
+            self._past = None
         if output.stopped and not self.over:
             self.over = True
             self._reason = "stop"
@@ -164,7 +176,7 @@ class Choice:
             self.tokens += len(output.ids)
             if self._thought is not None and self._way is None:
                 self._thought.take(output.ids)
-            self._events += self._chain.feed(output)
+            self._events += self._signed(self._chain.feed(output))
             if self._chain.enough and not self.over:
                 self.over = self._unknown_stop = True
                 self._reason = "stop"
@@ -212,7 +224,7 @@ class Choice:
         if not self.over or self._reported:
             return []
         self._reported = True
-        events = self._take() + self._chain.finish(self._reason, self._stops.matched(self._matched))
+        events = self._take() + self._signed(self._chain.finish(self._reason, self._stops.matched(self._matched)))
         self.close()
         return events
 
@@ -252,6 +264,9 @@ class Choice:
     def _flush(self) -> None:
         assert self._row is not None
         self._table.finish(self._row)
+
+    def _signed(self, events: list[Event]) -> list[Event]:
+        return events if self._signing is None else self._signing.signed(events)
 
     def _take(self) -> list[Event]:
         events, self._events = self._events, []

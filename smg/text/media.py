@@ -35,4 +35,4 @@ def unmark(prompt: str, placeholders: Mapping[str, str]) -> str:
 
 def _check(part: MediaPart, placeholders: Mapping[str, str], path: str) -> None:
     if part.kind not in placeholders:
-        raise bad_request(f"this model does not take {part.kind} input", path)
+        raise bad_request(f"this model does not take {part.kind} input", part.path or path)
