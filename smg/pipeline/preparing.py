@@ -3,11 +3,13 @@
 A model that is loaded and a short prompt take no wait, so they take no coroutine either.
 """
 
+import msgspec
 from msgspec.structs import replace
 
 from smg.constraints.plan import offered
 from smg.core.request import GenerationRequest
 from smg.fleet.records import ModelRecord
+from smg.parsing.choose import Parsers
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.limits import fit, must_generate
@@ -23,6 +25,17 @@ from smg.text.prepare import Prepared, prepared_apart, prepared_here
 from smg.text.registry import TextModel
 
 
+class Prompt(msgspec.Struct, frozen=True):
+    """The prompt of ``request``, which has been put into the model's own terms, and what it was made with."""
+
+    model: ModelRecord
+    text: TextModel
+    parsers: Parsers
+    request: GenerationRequest
+    prepared: Prepared
+    media: WithMedia | None
+
+
 async def make_plan(services: Services, interrupt: Interrupt, facts: Facts, request: GenerationRequest) -> Plan:
     """Find the model, turn the prompt into ids, and decide on limits, stops and formats.
 
@@ -33,21 +46,33 @@ async def make_plan(services: Services, interrupt: Interrupt, facts: Facts, requ
     facts.model(model.id)
     services.admission.check()
     must_generate(model)
+    prompt = await make_prompt(services, interrupt, model, request)
+    model, text, request, prepared = prompt.model, prompt.text, prompt.request, prompt.prepared
+    if request.messages and offered(request) and not text.chat(tools=True).shows_tools:
+        facts.unshown("tools")
+    limits = fit(model, request.limits, len(prepared.ids))
+    stops = share_out(request.stop, model.eos_ids, text.tokenizer)
+    reading = read(services, model, text, prompt.parsers, request, prepared)
+    if reading.output.ignored:
+        facts.ignored(reading.output.ignored)
+    return Plan(model, text, text.decoder, prepared, limits, stops, reading, prompt.media)
+
+
+async def make_prompt(
+    services: Services, interrupt: Interrupt, model: ModelRecord, request: GenerationRequest
+) -> Prompt:
+    """Turn what ``model`` is to be given into ids.
+
+    Raises:
+        GatewayError: what is wrong with the input, or the model has no tokenizer now.
+    """
     model, text = await _text_of(services, interrupt, model)
-    decoder = text.decoder
     parsers = services.formats.of(model, text)
     request = own_ids(parsers, request)
     if request.suffix is not None and request.prompt_text is not None:
         request = replace(request, prompt_text=infill(text.tokenizer, request.prompt_text, request.suffix))
     prepared, media = await _prompt_of(services, interrupt, model, text, request)
-    if request.messages and offered(request) and not text.chat(tools=True).shows_tools:
-        facts.unshown("tools")
-    limits = fit(model, request.limits, len(prepared.ids))
-    stops = share_out(request.stop, model.eos_ids, text.tokenizer)
-    reading = read(services, model, text, parsers, request, prepared)
-    if reading.output.ignored:
-        facts.ignored(reading.output.ignored)
-    return Plan(model, text, decoder, prepared, limits, stops, reading, media)
+    return Prompt(model, text, parsers, request, prepared, media)
 
 
 async def _text_of(services: Services, interrupt: Interrupt, model: ModelRecord) -> tuple[ModelRecord, TextModel]:
