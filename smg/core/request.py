@@ -194,7 +194,8 @@ class GenerationRequest(msgspec.Struct):
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
     ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said. ``lora`` names a LoRA
     adapter as the engine knows it. ``sign_reasoning`` wants a signature behind each block of reasoning, and with
-    ``verify_reasoning`` only earlier reasoning that has one counts.
+    ``verify_reasoning`` only earlier reasoning that has one counts. ``counts_first``: the answer begins with the number
+    of the prompt's tokens, so it is needed before an engine may have told it.
 
     ``attachments`` are media of prompts that have their placeholders themselves, one list per prompt, and
     ``attachments_path`` where the body has them. ``placeholders`` (kind of media to token) are what a chat template's
@@ -227,6 +228,7 @@ class GenerationRequest(msgspec.Struct):
     thinking: bool | None = None
     sign_reasoning: bool = False
     verify_reasoning: bool = False
+    counts_first: bool = False
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     lora: str | None = None
     attachments: Sequence[Sequence[MediaPart]] = ()

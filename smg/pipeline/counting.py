@@ -1,7 +1,9 @@
 """Counts the tokens of a prompt without generating from it: nobody is admitted, and no engine hears of it."""
 
 from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
+from smg.fleet.records import ModelRecord
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.limits import must_generate
 from smg.pipeline.preparing import make_prompt
@@ -23,5 +25,22 @@ async def count_prompt(services: Services, ctx: RequestContext, request: Generat
         ctx.notes["model"] = model.id
         request = verified(services.signer, ctx, request)
         return len((await make_prompt(services, interrupt, model, request)).prepared.ids)
+    finally:
+        interrupt.close()
+
+
+async def count_known(services: Services, ctx: RequestContext, model: ModelRecord, request: GenerationRequest) -> int:
+    """As ``count_prompt``, for a prompt that an engine with a template of its own makes of ``request``, so it may be
+    another by a little; 0 without a tokenizer for ``model``, and with media.
+    """
+    if not services.texts.ready(model) or next(request.media(), None) is not None:
+        return 0
+    interrupt = Interrupt(ctx)
+    try:
+        return len((await make_prompt(services, interrupt, model, request)).prepared.ids)
+    except GatewayError:
+        if ctx.cancel:
+            raise
+        return 0
     finally:
         interrupt.close()

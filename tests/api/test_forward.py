@@ -27,11 +27,12 @@ DIALECTS = {
     "chat": (CHAT, QUESTION),
     "completions": ("/v1/completions", {"model": MODEL, "prompt": "hi there"}),
     "generate": ("/generate", {"text": "hi there"}),
+    "messages": ("/v1/messages", {**QUESTION, "max_tokens": 9}),
 }
 
 
 def engine(server="sglang", **script) -> MockHttpEngine:
-    return MockHttpEngine(HttpScript(**({"texts": ("one two three",)} | script)), server=server)
+    return MockHttpEngine(HttpScript(**({"texts": ("one two three",), "messages": True} | script)), server=server)
 
 
 async def post(url: str, path: str, body, headers=None) -> httpx.Response:

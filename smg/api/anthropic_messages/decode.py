@@ -32,7 +32,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
     )
     request.stop = _stops(wired.stop_sequences or [])
     request.limits = Limits(wired.max_tokens)
-    request.stream = bool(wired.stream)
+    request.stream = request.counts_first = bool(wired.stream)
     request.hints = hints(headers)
     request.raw = body
     return request

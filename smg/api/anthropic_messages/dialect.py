@@ -10,6 +10,7 @@ from smg.api.anthropic_messages.encode import MessageStream
 from smg.api.anthropic_messages.options import Display, MessagesOptions
 from smg.api.anthropic_messages.types import CountBody, MessageBody, MessagesBody, MessagesError, TokenCount
 from smg.api.dialect import Endpoint, ErrorAnswer, Meta
+from smg.api.forward import or_forward
 from smg.api.json_handler import json_handler
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -34,7 +35,7 @@ class AnthropicMessages:
         ),
         Endpoint(
             "/v1/messages/count_tokens",
-            handler=json_handler(count_tokens),
+            handler=or_forward(f"{NAME}_count", json_handler(count_tokens)),
             summary="The number of tokens of a prompt for Messages",
             body=CountBody,
             reply=TokenCount,

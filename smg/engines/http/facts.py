@@ -53,7 +53,10 @@ def read(documents: Documents, configured: str = "") -> HttpFacts:
         raise ValueError("it tells of no model")
     runtime = configured or _runtime(documents, models, server)
     generates = model.get("is_generation", True) is not False
+    labels = _labels(documents, server, model)
     features = routes.features(runtime, _paths(documents))
+    if labels.get("disaggregation_mode") in ("prefill", "decode"):
+        features -= routes.UNPAIRED
     info = EngineInfo(
         model_id=names[0],
         models=tuple(names),
@@ -61,7 +64,7 @@ def read(documents: Documents, configured: str = "") -> HttpFacts:
         tokenizer_path=_text(model, "tokenizer_path"),
         context_length=_context(models, server, model),
         is_generation=generates,
-        labels=_labels(documents, server, model),
+        labels=labels,
     )
     return HttpFacts(runtime, info, features if generates else features - routes.GENERATING)
 

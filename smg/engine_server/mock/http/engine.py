@@ -356,6 +356,10 @@ def _events(script: HttpScript, answer: Answer) -> list[bytes]:
     if script.raw is not None:
         return [script.raw]
     ends = script.ends.encode()
+    if answer.named:
+        names = [b"event: " + event["type"].encode() + ends for event in answer.events]
+        bodies = [b"data: " + msgspec.json.encode(event) + ends + ends for event in answer.events]
+        return [name + body for name, body in zip(names, bodies, strict=True)]
     events = [b"data: " + msgspec.json.encode(event) + ends + ends for event in answer.events]
     return events if "meta_info" in answer.whole else [*events, b"data: [DONE]" + ends + ends]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from smg.engine_server.mock.http.answers import ANSWERS, FORMS
+from smg.engine_server.mock.http.answers import ANSWERS, FORMS, MESSAGES
 from smg.engine_server.mock.http.script import HttpScript, Server
 from smg.engine_server.mock.transfer import Role
 
@@ -43,7 +43,9 @@ def served(script: HttpScript, server: Server) -> list[str]:
     tokens = {"/tokenize", "/detokenize"} if server == "vllm" else set()
     shared = {"/v1/chat/completions", "/v1/completions"}
     audio = FORMS if script.audio else set()
-    return [path for path in ANSWERS if path in own | tokens | shared | audio and path not in script.hidden]
+    messages = MESSAGES if script.messages else set()
+    there = own | tokens | shared | audio | messages
+    return [path for path in ANSWERS if path in there and path not in script.hidden]
 
 
 def _load(script: HttpScript, rank: int) -> dict[str, Any]:

@@ -35,7 +35,8 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
 
     ``models`` are what is listed, with ``context_length``; ``key`` has to be in the header ``authorization``.
     ``dp_size``, ``running``, ``waiting`` and ``usage`` are what SGLang-like and vLLM-like engines tell of themselves.
-    ``audio``: speech is taken down too. ``hidden`` are paths that are not there.
+    ``audio``: speech is taken down too. ``messages``: Anthropic's Messages are answered too. ``hidden`` are paths that
+    are not there.
     """
 
     texts: tuple[str, ...] = ()
@@ -59,12 +60,17 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
     usage: float = 0.0
     healthy: bool = True
     audio: bool = False
+    messages: bool = False
     hidden: frozenset[str] = frozenset()
     headers: tuple[tuple[str, str], ...] = ()
 
 
 class Answer(msgspec.Struct):
-    """One generation in all forms: ``events`` are JSON objects of a stream, ``whole`` the buffered answer."""
+    """One generation in all forms: ``events`` are JSON objects of a stream, ``whole`` the buffered answer.
+
+    ``named`` events have their type as a name, too, and no end marker follows them.
+    """
 
     events: list[Any]
     whole: Any
+    named: bool = False
