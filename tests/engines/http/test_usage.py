@@ -66,7 +66,9 @@ def test_details_and_generations_of_several_prompts():
 
 def test_MS_08_anthropics_input_is_without_what_was_cached():
     tap = BodyTap()
-    tap.feed(b'{"usage":{"input_tokens":3,"cache_read_input_tokens":5,"cache_creation_input_tokens":2,"output_tokens":4}}')
+    tap.feed(
+        b'{"usage":{"input_tokens":3,"cache_read_input_tokens":5,"cache_creation_input_tokens":2,"output_tokens":4}}'
+    )
     tap.finish()
     assert tap.usage == Usage(10, 4, cached_tokens=5)
 
