@@ -173,6 +173,20 @@ class TestFieldCases:
         assert whole["content"] == [{"type": "text", "text": "Hi."}]
         assert whole["usage"]["output_tokens_details"]["thinking_tokens"] > 0
 
+    @pytest.mark.parametrize("size", [1, 1000])
+    async def test_FIX_gpt_oss_thinks_says_what_it_does_and_calls(self, http, size):
+        said = (
+            "<|channel|>analysis<|message|>The weather?<|end|><|start|>assistant"
+            "<|channel|>commentary<|message|>I look it up.<|end|><|start|>assistant"
+            '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Oslo"}<|call|>'
+        )
+        place = Place(http, cut(said, size), model="gpt-oss-20b")
+        whole = await place.both(thinking=THINK, tools=TOOLS)
+        thought, text, call = whole["content"]
+        assert (thought["thinking"], text["text"]) == ("The weather?", "I look it up.")
+        assert (call["name"], call["input"], whole["stop_reason"]) == ("get_weather", {"city": "Oslo"}, "tool_use")
+        assert kinds(await place.both(tools=TOOLS)) == ["text", "tool_use"]
+
     async def test_OA_05_a_limit_inside_a_call(self, http):
         said = '<tool_call>\n{"name": "ping", "arguments": {"path": "a.txt", "text": "hel'
         place = Place(http, [*cut(said, 3)[:-1], [end(reason="length")]], model="qwen3")
