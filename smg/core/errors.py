@@ -116,6 +116,16 @@ class GatewayError(Exception):
         return out
 
 
+class ContextLengthExceeded(GatewayError):
+    """A prompt of ``prompt`` tokens, or that with ``output`` more to generate, is over the limit of ``longest``."""
+
+    def __init__(self, message: str, *, prompt: int, longest: int, output: int = 0) -> None:
+        super().__init__("context_length_exceeded", message)
+        self.prompt = prompt
+        self.output = output
+        self.longest = longest
+
+
 def bad_request(message: str, param: str | None = None, code: str = "invalid_value") -> GatewayError:
     """Short form for the most common error: the client sent something wrong at ``param``."""
     return GatewayError(code, message, param=param)

@@ -197,7 +197,9 @@ class GenerationRequest(msgspec.Struct):
     forward it. ``template_kwargs`` overlay the chat template's context. ``options``
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
     ``thinking`` is the client's own wish (Messages ``thinking``), None when it has not said. ``lora`` names a LoRA
-    adapter as the engine knows it.
+    adapter as the engine knows it. ``sign_reasoning`` wants a signature behind each block of reasoning, and with
+    ``verify_reasoning`` only earlier reasoning that has one counts. ``counts_first``: the answer begins with the number
+    of the prompt's tokens, so it is needed before an engine may have told it.
 
     ``attachments`` are media of prompts that have their placeholders themselves, one list per prompt, and
     ``attachments_path`` where the body has them. ``placeholders`` (kind of media to token) are what a chat template's
@@ -228,6 +230,9 @@ class GenerationRequest(msgspec.Struct):
     separate_reasoning: bool = True
     reasoning_effort: str | None = None
     thinking: bool | None = None
+    sign_reasoning: bool = False
+    verify_reasoning: bool = False
+    counts_first: bool = False
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     lora: str | None = None
     attachments: Sequence[Sequence[MediaPart]] = ()

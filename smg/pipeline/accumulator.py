@@ -33,13 +33,15 @@ class AnswerCall(msgspec.Struct):
 
 
 class Span(msgspec.Struct):
-    """What of the output stands together: ``kind`` is text, reasoning, refusal or call.
+    """A stretch of a choice that is of one ``kind``: ``text``, ``reasoning``, ``refusal``, or call number ``call``.
 
-    ``call`` is a call's place among ``AnswerChoice.calls``; ``logprobs`` and ``annotations`` are those of text.
+    ``text`` is what it says (empty for a call), ``signature`` that of a block of reasoning, where there is one.
+    ``logprobs`` and ``annotations`` are those of text.
     """
 
     kind: str
     text: str = ""
+    signature: str | None = None
     call: int = 0
     logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     annotations: list[dict[str, object]] = msgspec.field(default_factory=list)
@@ -48,21 +50,21 @@ class Span(msgspec.Struct):
 class AnswerChoice(msgspec.Struct):
     """One choice. ``logprobs`` and ``ids`` are in token order, whatever the tokens became.
 
-    ``prompt_logprobs`` has a row per prompt token, when they were asked for. ``spans`` are text, reasoning and calls
-    once more, in their order.
+    ``spans`` are text, reasoning and calls in the order they came in; ``text`` and ``reasoning`` join those of a kind.
+    ``prompt_logprobs`` has a row per prompt token, when they were asked for.
     """
 
     text: str = ""
     reasoning: str = ""
     signature: str | None = None
     refusal: str = ""
+    spans: list[Span] = msgspec.field(default_factory=list)
     calls: list[AnswerCall] = msgspec.field(default_factory=list)
     annotations: list[dict[str, object]] = msgspec.field(default_factory=list)
     logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     ids: list[int] = msgspec.field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     finish: Finish | None = None
-    spans: list[Span] = msgspec.field(default_factory=list)
 
 
 class Answer(msgspec.Struct):
@@ -112,9 +114,11 @@ class Accumulator:
                 self._add(event.choice, "text", event.text, event.logprobs or ())
             case ReasoningDelta():
                 self._add(event.choice, "reasoning", event.text)
-                choice.signature = event.signature or choice.signature
+                if event.signature is not None:
+                    choice.signature = event.signature
+                    self._sign(choice, event.signature)
             case ToolCallStart():
-                self._span(event.choice, "call").call = len(choice.calls)
+                self._span(event.choice, "call").call = event.index
                 choice.calls.append(AnswerCall(event.id, event.name, kind=event.kind, complete=False))
             case ToolCallDelta():
                 self._arguments[event.choice].setdefault(event.index, []).append(event.arguments)
@@ -132,25 +136,31 @@ class Accumulator:
                 choice.finish = event
 
     def _add(self, choice: int, kind: str, text: str, logprobs: Sequence[TokenLogprobs] = ()) -> None:
-        """Add to the last span, or begin one, for which it takes text."""
+        """Put ``text`` behind what there is of ``choice``; empty text begins no span."""
         spans = self.answer.choices[choice].spans
-        if text or (spans and spans[-1].kind == kind):
+        if text or (logprobs and spans and spans[-1].kind == kind):
             self._span(choice, kind).logprobs += logprobs
             self._pieces[choice][-1].append(text)
 
     def _span(self, choice: int, kind: str) -> Span:
         """The last span, or a new one where that is another kind's; every call has its own."""
         spans = self.answer.choices[choice].spans
-        if not spans or spans[-1].kind != kind or kind == "call":
+        # What is signed is whole: more reasoning behind it is another block.
+        if not spans or spans[-1].kind != kind or kind == "call" or spans[-1].signature is not None:
             spans.append(Span(kind))
             self._pieces[choice].append([])
         return spans[-1]
 
+    def _sign(self, choice: AnswerChoice, signature: str) -> None:
+        """A signature comes with the last delta of its block, or behind it."""
+        if choice.spans and choice.spans[-1].kind == "reasoning":
+            choice.spans[-1].signature = signature
+
     def finish(self) -> Answer:
         """Join what was collected and return the answer."""
         for index, choice in enumerate(self.answer.choices):
-            for span, texts in zip(choice.spans, self._pieces[index], strict=True):
-                span.text = "".join(texts)
+            for span, pieces in zip(choice.spans, self._pieces[index], strict=True):
+                span.text = "".join(pieces)
             choice.text = "".join(span.text for span in choice.spans if span.kind == "text")
             choice.reasoning = "".join(span.text for span in choice.spans if span.kind == "reasoning")
             for number, pieces in self._arguments[index].items():

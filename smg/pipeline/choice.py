@@ -10,6 +10,7 @@ from smg.core.events import Event, Finish
 from smg.core.stream import SEAL, ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable, TextKind, Wait
 from smg.parsing.reasoning.counting import Counter as Thought
 from smg.pipeline.scored import Rows
+from smg.pipeline.signing import Signing
 from smg.pipeline.spelled import Spelled
 from smg.pipeline.stops import Stops
 
@@ -60,10 +61,9 @@ class Choice:
 
     A choice is *over* once nothing more goes to the client (its Finish is due), and *ended* once the engine has said
     so too. ``tokens`` counts the output ids the client's usage includes. ``rows`` chooses log probabilities, where they
-    were asked for, ``thought`` counts ids of reasoning, and ``spelled`` looks for markers that came without their
-    tokens. With ``silent`` the output is thrown away, because only the
-    prompt was asked about. With ``keep_text``, ``text`` and ``ids`` are in the end what the engine wrote, before any
-    parsing.
+    were asked for, ``thought`` counts ids of reasoning, ``spelled`` looks for markers that came without their tokens,
+    and ``signing`` signs reasoning. With ``silent`` the output is thrown away, because only the prompt was asked about.
+    With ``keep_text``, ``text`` and ``ids`` are in the end what the engine wrote, before any parsing.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class Choice:
         *,
         silent: bool = False,
         keep_text: bool = False,
+        signing: Signing | None = None,
     ) -> None:
         self.index = spec.choice
         self.over = False
@@ -100,10 +101,11 @@ class Choice:
         self._fed: Sequence[TokenLogprobs] = ()
         self._silent = silent
         self._keep_text = keep_text
+        self._signing = signing
         self._table = table
         self._direct = False
         self._way: tuple[Sink, Templates] | None = None
-        # Who is told what goes direct, and as what; and the characters of the row's text that are dealt with.
+        # Who is told what goes direct, as what, and the characters of the row's text that are dealt with.
         self._recorder: Recorder | None = None
         self._wait = Wait("text")
         self._seen = 0
@@ -183,20 +185,20 @@ class Choice:
             self._unknown_stop = isinstance(output.matched, str) and not known
         if self._rows is not None:
             output.logprobs = self._rows.take(output, self._fed)
-        if self._recorder is not None:
-            self._record(self._recorder, row, output.text)
+        if self._recorder is not None or self._signing is not None:
+            self._record(row, output.text)
         if self._way is not None:
             self._direct = False
         if not self._direct:
             self.tokens += len(output.ids)
             if self._thought is not None and self._way is None:
                 self._thought.take(output.ids)
-            self._events += self._chain.feed(output)
+            self._events += self._signed(self._chain.feed(output))
             if self._chain.enough and not self.over:
                 self.over = self._unknown_stop = True
                 self._reason = "stop"
 
-    def _record(self, recorder: Recorder, row: int, tapped: str) -> None:
+    def _record(self, row: int, tapped: str) -> None:
         """Tell what has gone direct; ``tapped`` is what of the row's text came after that."""
         tail = len(tapped.replace(SEAL, ""))
         if not self._direct:
@@ -205,8 +207,13 @@ class Choice:
         text = self._table.text(row)
         told, self._seen = text[self._seen : len(text) - tail], len(text)
         wait = self._wait
-        if told and wait.kind != "held":
-            recorder.written(self.index, wait.kind, wait.call, sse.escape(told).decode() if wait.quoted else told)
+        if not told or wait.kind == "held":
+            return
+        if self._signing is not None and wait.kind == "reasoning":
+            self._signing.passed(told)
+        if self._recorder is not None:
+            shown = sse.escape(told).decode() if wait.quoted else told
+            self._recorder.written(self.index, wait.kind, wait.call, shown)
 
     def feed(self, batch: TokenBatch) -> list[Event]:
         """Take one batch; returns what the client gets for it, its Finish excepted (see ``finish``).
@@ -251,7 +258,7 @@ class Choice:
         if not self.over or self._reported:
             return []
         self._reported = True
-        events = self._take() + self._chain.finish(self._reason, self._stops.matched(self._matched))
+        events = self._take() + self._signed(self._chain.finish(self._reason, self._stops.matched(self._matched)))
         self.close()
         return events
 
@@ -291,6 +298,9 @@ class Choice:
     def _flush(self) -> None:
         assert self._row is not None
         self._table.finish(self._row)
+
+    def _signed(self, events: list[Event]) -> list[Event]:
+        return events if self._signing is None else self._signing.signed(events)
 
     def _take(self) -> list[Event]:
         events, self._events = self._events, []

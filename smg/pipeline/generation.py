@@ -7,6 +7,7 @@ iterates, so a slow client pauses its own stream only.
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 
 from smg.core.backends import feeds_rows
 from smg.core.batch import TokenBatch
@@ -28,6 +29,7 @@ from smg.pipeline.preparing import make_plan
 from smg.pipeline.prompt import PromptReport
 from smg.pipeline.resume import left, obstacle, rest, rest_query
 from smg.pipeline.services import Services
+from smg.pipeline.signing import signing, verified
 from smg.pipeline.silence import Watch as Silence
 from smg.pipeline.watch import Watch, watch
 from smg.routing.admission import AdmissionLease
@@ -136,6 +138,7 @@ class Generation:
 
     async def _prepare(self) -> None:
         self._arm()
+        self._request = verified(self._services.signer, self._ctx, self._request)
         self._plan = await make_plan(self._services, self._interrupt, self._facts, self._request)
 
     async def _start(self) -> None:
@@ -156,9 +159,8 @@ class Generation:
         plan.media = None
         self._facts.first_token()
         self._watch = watch(self._services, self._ctx, plan.reading, self._facts)
-        self._choices = open_choices(
-            self._services.table, plan, request, self._first, keep_text=self._watch is not None
-        )
+        sign, watched = partial(signing, self._services.signer, self._ctx, request), self._watch is not None
+        self._choices = open_choices(self._services.table, plan, request, self._first, sign, keep_text=watched)
         self._silence = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
         if not request.stream:
             self._let_feed()

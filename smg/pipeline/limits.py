@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from smg.core.errors import GatewayError
+from smg.core.errors import ContextLengthExceeded, GatewayError
 from smg.core.request import Limits, Sampling
 from smg.fleet.records import ModelRecord
 
@@ -15,27 +15,24 @@ def fit(model: ModelRecord, limits: Limits, prompt: int) -> Limits:
     """
     longest = model.max_input_length
     if longest and prompt > longest:
-        raise GatewayError(
-            "context_length_exceeded", f"this model's prompts have at most {longest} tokens, but this one has {prompt}"
-        )
+        message = f"this model's prompts have at most {longest} tokens, but this one has {prompt}"
+        raise ContextLengthExceeded(message, prompt=prompt, longest=longest)
     context = model.context_length
     if not context:
         return limits if limits.max_tokens is not None else Limits(limits.usual, limits.min_tokens)
     if prompt >= context:
-        raise GatewayError(
-            "context_length_exceeded",
-            f"this model's context length is {context} tokens, but the prompt alone has {prompt}",
-        )
+        message = f"this model's context length is {context} tokens, but the prompt alone has {prompt}"
+        raise ContextLengthExceeded(message, prompt=prompt, longest=context)
     if limits.max_tokens is None:
         room = context - prompt
         most = room if limits.usual is None else min(room, limits.usual)
         return Limits(most, min(limits.min_tokens, most))
     if prompt + limits.max_tokens > context:
-        raise GatewayError(
-            "context_length_exceeded",
+        message = (
             f"this model's context length is {context} tokens, but {prompt + limits.max_tokens} were requested: "
-            f"{prompt} in the prompt and {limits.max_tokens} for the completion",
+            f"{prompt} in the prompt and {limits.max_tokens} for the completion"
         )
+        raise ContextLengthExceeded(message, prompt=prompt, output=limits.max_tokens, longest=context)
     return limits
 
 

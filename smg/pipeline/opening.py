@@ -1,18 +1,28 @@
 """Opens the choices of a generation: a row of the table and the parsers for each."""
 
+from collections.abc import Callable
+
 from smg.core.request import GenerationRequest
 from smg.core.stream import SEAL, Decoder, Marker, RowSpec, StreamTable
 from smg.parsing.reasoning.counting import TokenText
 from smg.pipeline.choice import Choice
 from smg.pipeline.plan import Plan
 from smg.pipeline.scored import Rows, TextRows, TokenRows
+from smg.pipeline.signing import Signing
 from smg.pipeline.spelled import Spelled
 
 
 def open_choices(
-    table: StreamTable, plan: Plan, request: GenerationRequest, first: int, *, keep_text: bool
+    table: StreamTable,
+    plan: Plan,
+    request: GenerationRequest,
+    first: int,
+    signing: Callable[[], Signing | None],
+    *,
+    keep_text: bool,
 ) -> list[Choice]:
-    """Open ``request.n`` choices, numbered from ``first`` on; ``keep_text`` as ``Choice`` has it."""
+    """Open ``request.n`` choices, numbered from ``first`` on; ``signing`` makes what signs the reasoning of one, and
+    ``keep_text`` is as ``Choice`` has it."""
     choices: list[Choice] = []
     for index in range(first, first + request.n):
         chain = plan.reading.chain(request, index)
@@ -41,6 +51,7 @@ def open_choices(
                 Spelled(tokens, plan.reading.spelled) if tokens else None,
                 silent=request.limits.max_tokens == 0,
                 keep_text=keep_text,
+                signing=signing(),
             )
         )
     return choices

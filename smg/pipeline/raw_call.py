@@ -21,7 +21,12 @@ _MOST_TEXT = 4 << 20
 # Dialects whose streams tell the usage only to who asks.
 _ASK_FOR_USAGE = frozenset({"openai_chat", "openai_completions"})
 # Headers that mean something to an engine. A client's own credentials are for the gateway and stay here.
-_FORWARDED = frozenset({"x-correlation-id", "traceparent", "tracestate", "x-smg-routing-key"})
+_FORWARDED = frozenset(
+    {
+        *("x-correlation-id", "traceparent", "tracestate", "x-smg-routing-key"),
+        *("anthropic-version", "anthropic-beta"),
+    }
+)
 _FORWARDED_PREFIX = "x-request-id-"
 
 

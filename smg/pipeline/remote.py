@@ -17,10 +17,12 @@ from smg.engines.http.errors import message_of
 from smg.engines.http.fields import Fields
 from smg.engines.http.routes import ROUTES
 from smg.engines.transport.errors import presentable
+from smg.pipeline.counting import count_known
 from smg.pipeline.custom_calls import CustomCalls, as_functions, unbound
 from smg.pipeline.raw_call import RawCall, forwarded, is_events
 from smg.pipeline.relay import Relay
 from smg.pipeline.services import Services
+from smg.pipeline.signing import signing, verified
 from smg.routing.models import resolve
 from smg.routing.router import Query
 
@@ -35,11 +37,14 @@ class Remote:
     def __init__(self, services: Services, ctx: RequestContext, request: GenerationRequest) -> None:
         self._services = services
         self._ctx = ctx
-        self._request = request
+        self._request = verified(services.signer, ctx, request)
         self._relay: Relay | None = None
         self._model = ""
         self._events = ChatEvents(request.choices)
         self._custom = CustomCalls(request.tools)
+        self._signing = signing(services.signer, ctx, request)
+        # The gateway's own count of the prompt, where one is needed before the engine's.
+        self._counted = 0
         self._ends: list[Event] = []
         self._done = False
 
@@ -57,7 +62,8 @@ class Remote:
 
     @property
     def usage(self) -> Usage:
-        return Usage() if self._relay is None else self._relay.usage
+        told = Usage() if self._relay is None else self._relay.usage
+        return told if told.prompt_tokens else msgspec.structs.replace(told, prompt_tokens=self._counted)
 
     async def start(self) -> None:
         """Find an engine and wait for the beginning of its answer.
@@ -65,7 +71,10 @@ class Remote:
         Raises:
             GatewayError: whatever is wrong, the engine's refusal in its own words included.
         """
-        self._relay = relay = Relay(self._services, self._ctx, self._call())
+        call = self._call()
+        if self._request.counts_first:
+            self._counted = await count_known(self._services, self._ctx, call.model, self._request)
+        self._relay = relay = Relay(self._services, self._ctx, call)
         if loose := unbound(self._request):
             relay.ignored(loose)
         answer = await relay.start()
@@ -119,6 +128,8 @@ class Remote:
             self._done = True
             return [Failure(error.code, error.message, error.status, error.retry_after, error.param)]
         events = self._custom.translated(self._events.feed(data) if data else self._events.finish())
+        if self._signing is not None:
+            events = self._signing.signed(events)
         self._done = not data or self._events.failed
         # The counts come after the last choice's end, and dialects print them with it.
         self._ends += [event for event in events if isinstance(event, Finish)]

@@ -28,6 +28,7 @@ from smg.routing.policies.base import Parts
 from smg.routing.policies.per_model import PerModel
 from smg.routing.retry import RetryBudget
 from smg.routing.tenants import TenantLimits
+from smg.security.signing import Signer
 from smg.telemetry.metrics import Metrics
 from smg.text.cache_metrics import CacheMetrics
 from smg.text.mapped.folder import folder_of
@@ -69,12 +70,14 @@ class Services:
     silences: Silences = field(init=False)
     tenants: TenantLimits = field(init=False)
     media: Media = field(init=False)
+    signer: Signer = field(init=False)
 
     def __post_init__(self) -> None:
         self.formats = Formats(self.settings)
         self.silences = Silences(self.view, self.settings.routing.idle_timeout_secs)
         self.media = Media(self.settings, self.metrics)
         self.tenants = TenantLimits(self.settings.admission, self.region, self.metrics)
+        self.signer = Signer(self.settings)
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""

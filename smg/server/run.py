@@ -15,6 +15,7 @@ from smg.fleet.kubernetes.api import PACKAGE as KUBERNETES
 from smg.parsing.choose import check_names
 from smg.pipeline.media import check_settings
 from smg.security.access import Gate
+from smg.security.signing import keep_key
 from smg.server.sockets import StartError, tls_context
 from smg.server.supervisor import Supervisor
 from smg.telemetry.logs import configure
@@ -45,6 +46,7 @@ def run(
         raise SettingsError(problems)
     configure(settings.telemetry)
     preload()
+    keep_key(settings)
     # Imported late: both need what preload has prepared.
     from smg.control.main import run as control
     from smg.server.worker import run as worker

@@ -28,11 +28,13 @@ DIALECTS = {
     "completions": ("/v1/completions", {"model": MODEL, "prompt": "hi there"}),
     "generate": ("/generate", {"text": "hi there"}),
     "responses": ("/v1/responses", {"model": MODEL, "input": "hi there"}),
+    "messages": ("/v1/messages", {**QUESTION, "max_tokens": 9}),
 }
 
 
 def engine(server="sglang", **script) -> MockHttpEngine:
-    return MockHttpEngine(HttpScript(**({"texts": ("one two three",), "responses": True} | script)), server=server)
+    spoken = {"texts": ("one two three",), "messages": True, "responses": True}
+    return MockHttpEngine(HttpScript(**(spoken | script)), server=server)
 
 
 async def post(url: str, path: str, body, headers=None) -> httpx.Response:

@@ -5,11 +5,8 @@ from sanic import Request
 
 from smg.api.openai_responses.decode import decode_prompt
 from smg.core.turns import LONG_BODY, turn
-from smg.pipeline.interrupt import Interrupt
-from smg.pipeline.limits import must_generate
-from smg.pipeline.preparing import make_prompt
+from smg.pipeline.counting import count_prompt
 from smg.pipeline.services import Services
-from smg.routing.models import resolve
 
 
 class InputTokens(msgspec.Struct):
@@ -25,11 +22,4 @@ async def input_tokens(request: Request, services: Services) -> InputTokens:
     """
     if len(request.body) > LONG_BODY:
         await turn()
-    asked = decode_prompt(request.body)
-    interrupt = Interrupt(request.ctx.smg)
-    try:
-        model = resolve(services.view.snapshot(), asked.model)
-        must_generate(model)
-        return InputTokens(len((await make_prompt(services, interrupt, model, asked)).prepared.ids))
-    finally:
-        interrupt.close()
+    return InputTokens(await count_prompt(services, request.ctx.smg, decode_prompt(request.body)))

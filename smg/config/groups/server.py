@@ -152,6 +152,15 @@ class SecuritySettings(Group, frozen=True):
             secret=True,
         ),
     ] = ()
+    signing_key: Annotated[
+        str | None,
+        option(
+            "--signing-key",
+            "Secret for signatures under what models have thought (Messages), which clients send back. Gateways with "
+            "the same clients need the same one; without it each gateway keeps a key of its own below --state-dir.",
+            secret=True,
+        ),
+    ] = None
     trust_tenant_header: Annotated[
         bool,
         option(

@@ -21,6 +21,8 @@ from smg.core.request import (
     ToolChoice,
 )
 
+# Under these names templates have a switch for thinking.
+_TOGGLES = ("enable_thinking", "thinking")
 _MEDIA = {"image": "image_url", "video": "video_url", "audio": "audio_url"}
 
 
@@ -44,8 +46,9 @@ def chat_body(request: GenerationRequest) -> dict[str, Any]:
         body.update(_tools(request.tools, request.tool_choice))
     if request.reasoning_effort is not None:
         body["reasoning_effort"] = request.reasoning_effort
-    if request.template_kwargs:
-        body["chat_template_kwargs"] = request.template_kwargs
+    wish = {} if request.thinking is None else dict.fromkeys(_TOGGLES, request.thinking)
+    if wish or request.template_kwargs:
+        body["chat_template_kwargs"] = wish | request.template_kwargs
     if request.continue_final_message:
         body.update(continue_final_message=True, add_generation_prompt=False)
     return body

@@ -24,6 +24,13 @@ ROUTES: tuple[EngineRoute, ...] = (
     EngineRoute("completions_api", "completions over HTTP", ("/v1/completions",), "openai_completions"),
     EngineRoute("generate_api", "SGLang's generate over HTTP", ("/generate",), "generate"),
     EngineRoute("responses_api", "responses over HTTP", ("/v1/responses",), "openai_responses"),
+    EngineRoute("messages_api", "Anthropic's Messages over HTTP", ("/v1/messages",), "anthropic_messages"),
+    EngineRoute(
+        "messages_count_api",
+        "counting tokens for Messages over HTTP",
+        ("/v1/messages/count_tokens",),
+        "anthropic_messages_count",
+    ),
     EngineRoute("tokenize_api", "tokenizing over HTTP", ("/v1/tokenize", "/tokenize"), "tokenize"),
     EngineRoute("detokenize_api", "detokenizing over HTTP", ("/v1/detokenize", "/detokenize"), "detokenize"),
     EngineRoute(
@@ -38,8 +45,8 @@ ROUTES: tuple[EngineRoute, ...] = (
 )
 BY_DIALECT: Mapping[str, EngineRoute] = {route.dialect: route for route in ROUTES}
 # Those whose bodies have no place for what two engines of a pair are told of each other.
-UNPAIRED = frozenset({"responses_api"})
-GENERATING = frozenset({"chat_api", "completions_api", "generate_api", "responses_api"})
+UNPAIRED = frozenset({"messages_api", "messages_count_api", "responses_api"})
+GENERATING = frozenset({"chat_api", "completions_api", "generate_api", "messages_api", "responses_api"})
 
 # What an engine is taken to serve that does not list its paths. Nobody is sent audio by routing alone, so one that may
 # serve it is asked, and its own refusal is the answer.

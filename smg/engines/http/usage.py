@@ -150,8 +150,10 @@ class Counts:
 
 
 def _usage(value: dict[str, Any]) -> Usage:
+    # Only Anthropic's dialect counts what was cached apart from the input.
+    apart = _count(value, "cache_read_input_tokens") + _count(value, "cache_creation_input_tokens")
     return Usage(
-        prompt_tokens=_count(value, "prompt_tokens", "input_tokens"),
+        prompt_tokens=_count(value, "prompt_tokens", "input_tokens") + apart,
         completion_tokens=_count(value, "completion_tokens", "output_tokens"),
         cached_tokens=_count(_inner(value, "prompt_tokens_details", "input_tokens_details"), "cached_tokens")
         or _count(value, "cached_tokens", "cache_read_input_tokens"),

@@ -64,6 +64,15 @@ def test_details_and_generations_of_several_prompts():
     assert tap.usage == Usage(4, 2)
 
 
+def test_MS_08_anthropics_input_is_without_what_was_cached():
+    tap = BodyTap()
+    tap.feed(
+        b'{"usage":{"input_tokens":3,"cache_read_input_tokens":5,"cache_creation_input_tokens":2,"output_tokens":4}}'
+    )
+    tap.finish()
+    assert tap.usage == Usage(10, 4, cached_tokens=5)
+
+
 @pytest.mark.parametrize("body", [b"", b"no json", b"[1, null]", b'{"usage": {"prompt_tokens": "7"}}', b'{"usage": 7}'])
 def test_what_has_no_counts_is_no_error(body):
     tap = BodyTap()

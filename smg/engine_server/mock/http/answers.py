@@ -77,6 +77,41 @@ def generate(script: HttpScript, body: Mapping[str, Any]) -> Answer:
     return Answer(events, events[-1])
 
 
+def messages(script: HttpScript, body: Mapping[str, Any]) -> Answer:
+    """Anthropic's Messages: one block of text."""
+    prompt = " ".join(str(message.get("content")) for message in body.get("messages") or [])
+    text = _texts(script, prompt, 1)[0]
+    words = _WORDS.findall(text)
+    cached = script.cached_tokens
+    read = {"input_tokens": len(prompt.split()) - cached, "cache_read_input_tokens": cached}
+    head = {"id": _ID, "type": "message", "role": "assistant", "model": body.get("model")}
+    end = {"stop_reason": script.finish or "end_turn", "stop_sequence": None}
+    usage = {**read, "output_tokens": len(words)}
+    start: dict[str, Any] = {
+        **head,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {**read, "output_tokens": 0},
+    }
+    deltas = [{"type": "text_delta", "text": word} for word in words]
+    events = [
+        {"type": "message_start", "message": start},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": end, "usage": usage},
+        {"type": "message_stop"},
+    ]
+    return Answer(events, {**head, "content": [{"type": "text", "text": text}], **end, "usage": usage}, named=True)
+
+
+def count_tokens(script: HttpScript, body: Mapping[str, Any]) -> Answer:
+    """The tokens of a prompt for Messages: one for each word."""
+    prompt = " ".join(str(message.get("content")) for message in body.get("messages") or [])
+    return Answer([], {"input_tokens": len(prompt.split())})
+
+
 def tokenize(script: HttpScript, body: Mapping[str, Any]) -> Answer:
     """vLLM's tokenize: a token for each word."""
     words = str(body.get("prompt")).split()
@@ -126,11 +161,14 @@ ANSWERS: Mapping[str, Callable[[HttpScript, Mapping[str, Any]], Answer]] = {
     "/v1/completions": completions,
     "/generate": generate,
     RESPONSES: responses,
+    "/v1/messages": messages,
+    "/v1/messages/count_tokens": count_tokens,
     "/tokenize": tokenize,
     "/detokenize": detokenize,
     "/v1/audio/transcriptions": transcription,
     "/v1/audio/translations": transcription,
 }
+MESSAGES = frozenset({"/v1/messages", "/v1/messages/count_tokens"})
 # Those whose bodies are forms.
 FORMS = frozenset({"/v1/audio/transcriptions", "/v1/audio/translations"})
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from smg.engine_server.mock.http.answers import ANSWERS, FORMS, RESPONSES
+from smg.engine_server.mock.http.answers import ANSWERS, FORMS, MESSAGES, RESPONSES
 from smg.engine_server.mock.http.script import HttpScript, Server
 from smg.engine_server.mock.transfer import Role
 
@@ -42,8 +42,11 @@ def served(script: HttpScript, server: Server) -> list[str]:
     own = {"/generate"} if server == "sglang" else set()
     tokens = {"/tokenize", "/detokenize"} if server == "vllm" else set()
     shared = {"/v1/chat/completions", "/v1/completions"}
-    more = (FORMS if script.audio else set()) | ({RESPONSES} if script.responses else set())
-    return [path for path in ANSWERS if path in own | tokens | shared | more and path not in script.hidden]
+    audio = FORMS if script.audio else set()
+    messages = MESSAGES if script.messages else set()
+    responses = {RESPONSES} if script.responses else set()
+    there = own | tokens | shared | audio | messages | responses
+    return [path for path in ANSWERS if path in there and path not in script.hidden]
 
 
 def _load(script: HttpScript, rank: int) -> dict[str, Any]:

@@ -35,8 +35,8 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
 
     ``models`` are what is listed, with ``context_length``; ``key`` has to be in the header ``authorization``.
     ``dp_size``, ``running``, ``waiting`` and ``usage`` are what SGLang-like and vLLM-like engines tell of themselves.
-    ``audio``: speech is taken down too. ``responses``: the Responses API is there too. ``hidden`` are paths that
-    are not there.
+    ``audio``: speech is taken down too. ``messages``: Anthropic's Messages are answered too; ``responses``: so are
+    OpenAI's Responses. ``hidden`` are paths that are not there.
     """
 
     texts: tuple[str, ...] = ()
@@ -61,6 +61,7 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
     healthy: bool = True
     audio: bool = False
     responses: bool = False
+    messages: bool = False
     hidden: frozenset[str] = frozenset()
     headers: tuple[tuple[str, str], ...] = ()
 
