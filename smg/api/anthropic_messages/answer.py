@@ -30,7 +30,7 @@ def _blocks(choice: AnswerChoice, display: Display) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for span in choice.spans:
         match span.kind:
-            case "text":
+            case "text" | "refusal":
                 _say(out, span.text)
             case "reasoning" if display != "dropped":
                 shown = span.text if display == "shown" else ""
@@ -39,8 +39,6 @@ def _blocks(choice: AnswerChoice, display: Display) -> list[dict[str, Any]]:
                 call = choice.calls[span.call]
                 made = {"id": call_id(), "name": call.name, "input": call_input(call.arguments)}
                 out.append({"type": "tool_use", **made})
-    if choice.refusal:
-        _say(out, choice.refusal)
     return out or [{"type": "text", "text": ""}]
 
 
