@@ -58,7 +58,8 @@ class Meta(msgspec.Struct, frozen=True):
 
     ``decoder`` tells the bytes of a token id (logprobs print each token's text). ``usage`` has what is known when the
     first batch has arrived: the tokens of the prompt, and how many of them the engine had cached. It is zero for an
-    encoder that is made before then, to keep a connection alive or to tell of a failure.
+    encoder that is made before then, to keep a connection alive or to tell of a failure. ``forwarded``: the answer is
+    an engine's own, and the encoder is only asked for signs of life and a last word.
     """
 
     request: GenerationRequest
@@ -66,6 +67,7 @@ class Meta(msgspec.Struct, frozen=True):
     created: int
     decoder: Decoder
     usage: Usage = Usage()
+    forwarded: bool = False
 
 
 class StreamEncoder(Protocol):

@@ -75,5 +75,6 @@ class DialectManner:
                 decoded = self._dialect.decode(self._request.body, self._request.headers, self._params, self._ctx)
             except GatewayError:
                 return None
-            self._encoder = self._dialect.encoder(self._ctx, Meta(decoded, self._model, clock.created(), NoDecoder()))
+            meta = Meta(decoded, self._model, clock.created(), NoDecoder(), forwarded=True)
+            self._encoder = self._dialect.encoder(self._ctx, meta)
         return self._encoder

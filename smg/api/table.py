@@ -5,5 +5,12 @@ from smg.api.dialect import Dialect
 from smg.api.generate import Generate
 from smg.api.openai_chat import OpenAIChat
 from smg.api.openai_completions import OpenAICompletions
+from smg.api.openai_responses import OpenAIResponses
 
-DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), OpenAICompletions(), AnthropicMessages(), Generate())
+DIALECTS: tuple[Dialect, ...] = (
+    OpenAIChat(),
+    OpenAICompletions(),
+    OpenAIResponses(),
+    AnthropicMessages(),
+    Generate(),
+)

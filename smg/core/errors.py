@@ -22,6 +22,8 @@ STATUS: dict[str, int] = {
     "process_messages_failed": 400,
     "tokenization_failed": 400,
     "invalid_tool_configuration": 400,
+    "unsupported_tool": 400,
+    "previous_response_not_found": 400,
     "invalid_multimodal_request": 400,
     "multimodal_config_missing": 400,
     "multimodal_not_supported": 400,

@@ -56,19 +56,24 @@ Part: TypeAlias = TextPart | MediaPart | ReasoningPart | RefusalPart | RawPart
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call the assistant made: ``arguments`` is JSON text exactly as given (custom tools: free-form input)."""
+    """A call the assistant made: ``arguments`` is JSON text exactly as given (custom tools: free-form input).
+
+    ``path`` as that of a Message.
+    """
 
     id: str
     name: str
     arguments: str
     kind: str = "function"
+    path: str = ""
 
 
 class Message(msgspec.Struct):
     """One turn. ``role`` is system, developer, user, assistant or tool.
 
     ``content`` is None (absent), the plain string the client sent, or its list of parts: templates tell the
-    difference. ``tool_call_id`` and ``is_error`` belong to role tool. ``name`` is the optional author.
+    difference. ``tool_call_id`` and ``is_error`` belong to role tool. ``name`` is the optional author. ``path`` is
+    where the body has it, empty where that is its place among ``messages``.
     """
 
     role: str
@@ -79,6 +84,11 @@ class Message(msgspec.Struct):
     tool_call_id: str | None = None
     is_error: bool = False
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
+    path: str = ""
+
+    def at(self, index: int) -> str:
+        """The path, for errors, of what is message number ``index``."""
+        return self.path or f"messages[{index}]"
 
 
 INPUT = "input"  # the one argument under which models are shown a custom tool's input
@@ -249,7 +259,7 @@ class GenerationRequest(msgspec.Struct):
             if isinstance(message.content, list):
                 for number, part in enumerate(message.content):
                     if isinstance(part, MediaPart):
-                        yield part.path or f"messages[{index}].content[{number}]", part
+                        yield part.path or f"{message.at(index)}.content[{number}]", part
         several = len(self.attachments) > 1
         for prompt, parts in enumerate(self.attachments):
             path = f"{self.attachments_path}[{prompt}]" if several else self.attachments_path

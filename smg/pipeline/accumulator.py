@@ -1,6 +1,6 @@
 """Folds events into a whole answer, for buffered responses, storage and budgets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -32,36 +32,39 @@ class AnswerCall(msgspec.Struct):
     complete: bool = True
 
 
-class Span(msgspec.Struct):
-    """A stretch of a choice that is of one ``kind``: ``text``, ``reasoning``, or call number ``call``.
+class AnswerBlock(msgspec.Struct):
+    """What of the output stands together: ``kind`` is text, reasoning, refusal or call.
 
-    ``text`` is what it says (empty for a call), ``signature`` that of a block of reasoning, where there is one.
+    ``call`` is a call's place among ``AnswerChoice.calls``; ``logprobs`` and ``annotations`` are those of text, and
+    ``signature`` that of reasoning, where there is one.
     """
 
     kind: str
     text: str = ""
-    signature: str | None = None
     call: int = 0
+    logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
+    annotations: list[dict[str, object]] = msgspec.field(default_factory=list)
+    signature: str | None = None
 
 
 class AnswerChoice(msgspec.Struct):
     """One choice. ``logprobs`` and ``ids`` are in token order, whatever the tokens became.
 
-    ``spans`` are text, reasoning and calls in the order they came in; ``text`` and ``reasoning`` join those of a kind.
-    ``prompt_logprobs`` has a row per prompt token, when they were asked for.
+    ``prompt_logprobs`` has a row per prompt token, when they were asked for. ``blocks`` are text, reasoning and calls
+    once more, in their order.
     """
 
     text: str = ""
     reasoning: str = ""
     signature: str | None = None
     refusal: str = ""
-    spans: list[Span] = msgspec.field(default_factory=list)
     calls: list[AnswerCall] = msgspec.field(default_factory=list)
     annotations: list[dict[str, object]] = msgspec.field(default_factory=list)
     logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     ids: list[int] = msgspec.field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     finish: Finish | None = None
+    blocks: list[AnswerBlock] = msgspec.field(default_factory=list)
 
 
 class Answer(msgspec.Struct):
@@ -76,7 +79,7 @@ class Accumulator:
 
     def __init__(self, n: int = 1) -> None:
         self.answer = Answer([AnswerChoice() for _ in range(n)])
-        # The pieces of each choice's spans.
+        # Of each choice, the pieces of each block's text.
         self._pieces: list[list[list[str]]] = [[] for _ in range(n)]
         self._arguments: list[dict[int, list[str]]] = [{} for _ in range(n)]
 
@@ -108,15 +111,12 @@ class Accumulator:
                 choice.ids += event.ids
         match event:
             case TextDelta():
-                self._add(event.choice, "text", event.text)
+                self._add(event.choice, "text", event.text, event.logprobs or ())
             case ReasoningDelta():
                 self._add(event.choice, "reasoning", event.text)
-                if event.signature is not None:
-                    choice.signature = event.signature
-                    self._sign(choice, event.signature)
+                self._sign(choice, event.signature)
             case ToolCallStart():
-                choice.spans.append(Span("call", call=event.index))
-                self._pieces[event.choice].append([])
+                self._block(event.choice, "call").call = len(choice.calls)
                 choice.calls.append(AnswerCall(event.id, event.name, kind=event.kind, complete=False))
             case ToolCallDelta():
                 self._arguments[event.choice].setdefault(event.index, []).append(event.arguments)
@@ -124,36 +124,44 @@ class Accumulator:
                 choice.calls[event.index].complete = event.complete
             case Refusal():
                 choice.refusal += event.text
+                self._add(event.choice, "refusal", event.text)
             case Annotation():
                 choice.annotations.append(event.annotation)
+                self._block(event.choice, "text").annotations.append(event.annotation)
             case PromptLogprobs():
                 choice.prompt_logprobs += event.rows
             case Finish():
                 choice.finish = event
 
-    def _add(self, index: int, kind: str, text: str) -> None:
-        """Put ``text`` behind what there is of choice ``index``."""
-        if not text:
-            return
-        spans, pieces = self.answer.choices[index].spans, self._pieces[index]
-        # What is signed is whole: more reasoning behind it is another block.
-        if not spans or spans[-1].kind != kind or spans[-1].signature is not None:
-            spans.append(Span(kind))
-            pieces.append([])
-        pieces[-1].append(text)
+    def _add(self, choice: int, kind: str, text: str, logprobs: Sequence[TokenLogprobs] = ()) -> None:
+        """Add to the last block, or begin one, for which it takes text."""
+        blocks = self.answer.choices[choice].blocks
+        if text or (blocks and blocks[-1].kind == kind and blocks[-1].signature is None):
+            self._block(choice, kind).logprobs += logprobs
+            self._pieces[choice][-1].append(text)
 
-    def _sign(self, choice: AnswerChoice, signature: str) -> None:
+    def _block(self, choice: int, kind: str) -> AnswerBlock:
+        """The last block, or a new one where that is another kind's; every call has its own."""
+        blocks = self.answer.choices[choice].blocks
+        # What is signed is whole: more reasoning behind it is another block.
+        if not blocks or blocks[-1].kind != kind or kind == "call" or blocks[-1].signature is not None:
+            blocks.append(AnswerBlock(kind))
+            self._pieces[choice].append([])
+        return blocks[-1]
+
+    def _sign(self, choice: AnswerChoice, signature: str | None) -> None:
         """A signature comes with the last delta of its block, or behind it."""
-        if choice.spans and choice.spans[-1].kind == "reasoning":
-            choice.spans[-1].signature = signature
+        choice.signature = signature or choice.signature
+        if signature is not None and choice.blocks and choice.blocks[-1].kind == "reasoning":
+            choice.blocks[-1].signature = signature
 
     def finish(self) -> Answer:
         """Join what was collected and return the answer."""
         for index, choice in enumerate(self.answer.choices):
-            for span, pieces in zip(choice.spans, self._pieces[index], strict=True):
-                span.text = "".join(pieces)
-            choice.text = "".join(span.text for span in choice.spans if span.kind == "text")
-            choice.reasoning = "".join(span.text for span in choice.spans if span.kind == "reasoning")
+            for block, texts in zip(choice.blocks, self._pieces[index], strict=True):
+                block.text = "".join(texts)
+            choice.text = "".join(block.text for block in choice.blocks if block.kind == "text")
+            choice.reasoning = "".join(block.text for block in choice.blocks if block.kind == "reasoning")
             for number, pieces in self._arguments[index].items():
                 choice.calls[number].arguments = "".join(pieces)
         return self.answer

@@ -1,8 +1,9 @@
 """One choice of a running generation: its row of the StreamTable, its parsing chain and its end."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
+from smg._native import sse
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.errors import GatewayError
 from smg.core.events import Event, Finish
@@ -38,6 +39,23 @@ class Templates(Protocol):
     counter: Counter
 
     def template(self, choice: int, kind: TextKind = "text", call: int = 0) -> ByteTemplate | None: ...
+
+
+class Recorder(Templates, Protocol):
+    """An encoder that has to know what went direct."""
+
+    def written(self, choice: int, kind: TextKind, call: int, text: str) -> None:
+        """Take note of ``text``, which has gone to the client by the template of ``kind`` and ``call``.
+
+        Called once per turn that went direct, at its end: before the encoder gets the events that follow.
+        """
+        ...
+
+
+def records(templates: Templates) -> TypeGuard[Recorder]:
+    """Whether ``templates`` is a Recorder."""
+    # isinstance with a protocol compares all its members by name, each time anew.
+    return hasattr(templates, "written")
 
 
 class Choice:
@@ -86,11 +104,13 @@ class Choice:
         self._silent = silent
         self._keep_text = keep_text
         self._signing = signing
-        # Where in the row's text the reasoning begins that goes past the parser.
-        self._past: int | None = None
         self._table = table
         self._direct = False
         self._way: tuple[Sink, Templates] | None = None
+        # Who is told what goes direct, and as what; and the characters of the row's text that are dealt with.
+        self._recorder: Recorder | None = None
+        self._wait = Wait("text")
+        self._seen = 0
         self._reason = ""
         self._matched: int | str | None = None
         self._unknown_stop = False
@@ -128,15 +148,17 @@ class Choice:
         """Another engine goes on, and its counts begin at zero."""
         self._earlier = (self._told, self.spec_accepted_tokens, self.spec_draft_tokens)
 
-    def direct(self, sink: Sink, template: ByteTemplate, counter: Counter) -> None:
-        """Send the text straight to ``sink``; from now on events only tell of the end."""
+    def direct(self, sink: Sink, template: ByteTemplate, templates: Templates) -> None:
+        """Send the text straight to ``sink`` by ``template``; from now on events only tell of the end."""
         assert self._row is not None
         self._direct = True
-        self._table.direct(self._row, sink, template, counter)
+        self._recorder = templates if records(templates) else None
+        self._table.direct(self._row, sink, template, templates.counter)
 
     def follow(self, sink: Sink, templates: Templates) -> None:
         """Let text go to ``sink`` past the parser from now on, wherever that can wait (``go``)."""
         self._way = sink, templates
+        self._recorder = templates if records(templates) else None
 
     def go(self) -> bool:
         """Go direct, if the parser can wait and the dialect has a template for it; between two pulls, when everything
@@ -150,17 +172,12 @@ class Choice:
         template = NOTHING if wait.kind == "held" else templates.template(self.index, wait.kind, wait.call)
         if template is not None:
             self._direct = True
-            if self._signing is not None and wait.kind == "reasoning":
-                self._past = len(self._table.text(self._row))
+            self._wait = wait
             self._table.direct(self._row, sink, template, templates.counter, wait)
         return self._direct
 
     def on_output(self, row: int, output: RowOutput) -> None:
         """The row's Tap: new text, or the row's own stop."""
-        if self._past is not None and self._signing is not None:
-            text, rest = self._table.text(row), self._chain.seals.off(output.text)
-            self._signing.passed(text[self._past : len(text) - len(rest)])
-            self._past = None
         if output.stopped and not self.over:
             self.over = True
             self._reason = "stop"
@@ -170,6 +187,8 @@ class Choice:
             self._unknown_stop = isinstance(output.matched, str) and not known
         if self._rows is not None:
             output.logprobs = self._rows.take(output, self._fed)
+        if self._recorder is not None or self._signing is not None:
+            self._record(row, output.text)
         if self._way is not None:
             self._direct = False
         if not self._direct:
@@ -180,6 +199,23 @@ class Choice:
             if self._chain.enough and not self.over:
                 self.over = self._unknown_stop = True
                 self._reason = "stop"
+
+    def _record(self, row: int, tapped: str) -> None:
+        """Tell what has gone direct; ``tapped`` is what of the row's text came after that."""
+        tail = len(self._chain.seals.off(tapped))
+        if not self._direct:
+            self._seen += tail
+            return
+        text = self._table.text(row)
+        told, self._seen = text[self._seen : len(text) - tail], len(text)
+        wait = self._wait
+        if not told or wait.kind == "held":
+            return
+        if self._signing is not None and wait.kind == "reasoning":
+            self._signing.passed(told)
+        if self._recorder is not None:
+            told = sse.escape(told).decode() if wait.quoted else told
+            self._recorder.written(self.index, wait.kind, wait.call, told)
 
     def feed(self, batch: TokenBatch) -> list[Event]:
         """Take one batch; returns what the client gets for it, its Finish excepted (see ``finish``).

@@ -186,7 +186,7 @@ class Generation:
             return False
         for choice, template in zip(self._choices, templates, strict=True):
             assert template is not None
-            choice.direct(sink, template, encoder.counter)
+            choice.direct(sink, template, encoder)
         self._direct = True
         self._let_feed()
         return True

@@ -219,7 +219,7 @@ def _in_answers(request: GenerationRequest) -> Iterator[str]:
     for index, message in enumerate(request.messages):
         if message.role == "assistant" and isinstance(message.content, list):
             media = (number for number, part in enumerate(message.content) if isinstance(part, MediaPart))
-            yield from (f"messages[{index}].content[{number}]" for number in media)
+            yield from (f"{message.at(index)}.content[{number}]" for number in media)
 
 
 def _refused(message: str, path: str) -> GatewayError:

@@ -14,7 +14,7 @@ from smg.routing.index.cost import BYTES_PER_TOKEN
 from smg.routing.router import Query
 
 # Members that make the prompt, in the order in which templates put them.
-_PROMPT = ("tools", "system", "messages", "prompt", "text", "input_ids")
+_PROMPT = ("tools", "system", "instructions", "messages", "input", "prompt", "text", "input_ids")
 # Where prompts are longer they are videos, and who begins with so many equal bytes holds the same one. To copy and hash
 # all of it would hold up every stream.
 _MOST_TEXT = 4 << 20

@@ -43,7 +43,7 @@ def to_dicts(messages: Sequence[Message], forms: Forms) -> list[dict[str, Any]]:
         GatewayError: 400, with the field's path, for a part this model has no use for and for arguments of an earlier
             call that are no JSON object although the template needs one.
     """
-    return [_message(message, forms, f"messages[{index}]") for index, message in enumerate(messages)]
+    return [_message(message, forms, message.at(index)) for index, message in enumerate(messages)]
 
 
 def _message(message: Message, forms: Forms, path: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _message(message: Message, forms: Forms, path: str) -> dict[str, Any]:
         out |= dict.fromkeys(names[:-1] if message.tool_calls and out["content"] else names, reasoning)
     if message.tool_calls:
         out["tool_calls"] = [
-            _call(call, forms.calls, f"{path}.tool_calls[{index}].function.arguments")
+            _call(call, forms.calls, call.path or f"{path}.tool_calls[{index}].function.arguments")
             for index, call in enumerate(message.tool_calls)
         ]
     if message.tool_call_id is not None:

@@ -69,7 +69,7 @@ def merge_into_first(messages: Sequence[Message]) -> list[Message]:
     for index, message in enumerate(messages[1:], 1):
         parts = message.content if message.role in ROLES and isinstance(message.content, list) else []
         if any(isinstance(part, MediaPart) for part in parts):
-            raise bad_request("this model takes media of system messages in the first one only", f"messages[{index}]")
+            raise bad_request("this model takes media of system messages in the first one only", message.at(index))
     merged = msgspec.structs.replace(system[0], content=_join([message.content for message in system]))
     return [merged, *(message for message in messages if message.role not in ROLES)]
 

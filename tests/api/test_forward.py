@@ -28,11 +28,13 @@ DIALECTS = {
     "completions": ("/v1/completions", {"model": MODEL, "prompt": "hi there"}),
     "generate": ("/generate", {"text": "hi there"}),
     "messages": ("/v1/messages", {**QUESTION, "max_tokens": 9}),
+    "responses": ("/v1/responses", {"model": MODEL, "input": "hi there"}),
 }
 
 
 def engine(server="sglang", **script) -> MockHttpEngine:
-    return MockHttpEngine(HttpScript(**({"texts": ("one two three",), "messages": True} | script)), server=server)
+    usual = {"texts": ("one two three",), "responses": True, "messages": True}
+    return MockHttpEngine(HttpScript(**(usual | script)), server=server)
 
 
 async def post(url: str, path: str, body, headers=None) -> httpx.Response:

@@ -9,7 +9,7 @@ from smg.core.events import (
     ToolCallStart,
     Usage,
 )
-from smg.pipeline.accumulator import Accumulator, AnswerChoice, Span
+from smg.pipeline.accumulator import Accumulator, AnswerBlock, AnswerChoice
 
 
 def folded(*events, n=1) -> list[AnswerChoice]:
@@ -22,7 +22,7 @@ def call(index: int, arguments: str) -> list:
     return [ToolCallStart(0, index, f"c{index}", "f"), ToolCallDelta(0, index, arguments), ToolCallEnd(0, index)]
 
 
-def test_spans_keep_the_order_and_the_fields_join_what_is_of_a_kind():
+def test_blocks_keep_the_order_and_the_fields_join_what_is_of_a_kind():
     (choice,) = folded(
         ReasoningDelta(0, "I "),
         ReasoningDelta(0, "see."),
@@ -35,21 +35,21 @@ def test_spans_keep_the_order_and_the_fields_join_what_is_of_a_kind():
         Finish(0, "tool_calls"),
         Usage(),
     )
-    assert choice.spans == [
-        Span("reasoning", "I see."),
-        Span("text", "One."),
-        Span("call", call=0),
-        Span("call", call=1),
-        Span("reasoning", " Hm."),
-        Span("text", " Two."),
+    assert choice.blocks == [
+        AnswerBlock("reasoning", "I see."),
+        AnswerBlock("text", "One."),
+        AnswerBlock("call", call=0),
+        AnswerBlock("call", call=1),
+        AnswerBlock("reasoning", " Hm."),
+        AnswerBlock("text", " Two."),
     ]
     assert (choice.text, choice.reasoning) == ("One. Two.", "I see. Hm.")
     assert [made.arguments for made in choice.calls] == ["{}", '{"a":1}']
 
 
-def test_deltas_without_text_open_no_span():
+def test_deltas_without_text_open_no_block():
     (choice,) = folded(TextDelta(0, ""), ReasoningDelta(0, ""), TextDelta(0, "", ids=(7,)), Finish(0, "stop"))
-    assert (choice.spans, choice.ids) == ([], [7])
+    assert (choice.blocks, choice.ids) == ([], [7])
 
 
 def test_a_signature_belongs_to_the_block_that_it_follows():
@@ -61,10 +61,14 @@ def test_a_signature_belongs_to_the_block_that_it_follows():
         Finish(0, "stop"),
     ]
     (choice,) = folded(*events)
-    assert choice.spans == [Span("reasoning", "a", "s1"), Span("reasoning", "b", "s2"), Span("text", "c")]
+    assert choice.blocks == [
+        AnswerBlock("reasoning", "a", signature="s1"),
+        AnswerBlock("reasoning", "b", signature="s2"),
+        AnswerBlock("text", "c"),
+    ]
     assert choice.signature == "s2"
 
 
 def test_choices_are_folded_apart():
     first, second = folded(TextDelta(0, "a"), TextDelta(1, "b"), TextDelta(0, "c"), n=2)
-    assert (first.spans, second.spans) == ([Span("text", "ac")], [Span("text", "b")])
+    assert (first.blocks, second.blocks) == ([AnswerBlock("text", "ac")], [AnswerBlock("text", "b")])

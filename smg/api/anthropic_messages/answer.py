@@ -28,19 +28,17 @@ def message(identity: str, model: str, answer: Answer, display: Display) -> Mess
 def _blocks(choice: AnswerChoice, display: Display) -> list[dict[str, Any]]:
     """The blocks in the order in which the model wrote them; an answer that says nothing has one empty text."""
     out: list[dict[str, Any]] = []
-    for span in choice.spans:
-        match span.kind:
-            case "text":
-                _say(out, span.text)
+    for block in choice.blocks:
+        match block.kind:
+            case "text" | "refusal":
+                _say(out, block.text)
             case "reasoning" if display != "dropped":
-                shown = span.text if display == "shown" else ""
-                out.append({"type": "thinking", "thinking": shown, "signature": span.signature or ""})
+                shown = block.text if display == "shown" else ""
+                out.append({"type": "thinking", "thinking": shown, "signature": block.signature or ""})
             case "call":
-                call = choice.calls[span.call]
+                call = choice.calls[block.call]
                 made = {"id": call_id(), "name": call.name, "input": call_input(call.arguments)}
                 out.append({"type": "tool_use", **made})
-    if choice.refusal:
-        _say(out, choice.refusal)
     return out or [{"type": "text", "text": ""}]
 
 

@@ -22,6 +22,7 @@ CHAT = "chat_api"
 ROUTES: tuple[EngineRoute, ...] = (
     EngineRoute(CHAT, "chat completions over HTTP", ("/v1/chat/completions",), "openai_chat"),
     EngineRoute("completions_api", "completions over HTTP", ("/v1/completions",), "openai_completions"),
+    EngineRoute("responses_api", "responses over HTTP", ("/v1/responses",), "openai_responses"),
     EngineRoute("generate_api", "SGLang's generate over HTTP", ("/generate",), "generate"),
     EngineRoute("messages_api", "Anthropic's Messages over HTTP", ("/v1/messages",), "anthropic_messages"),
     EngineRoute(
@@ -45,7 +46,7 @@ ROUTES: tuple[EngineRoute, ...] = (
 BY_DIALECT: Mapping[str, EngineRoute] = {route.dialect: route for route in ROUTES}
 # Those whose bodies have no place for what two engines of a pair are told of each other.
 UNPAIRED = frozenset({"messages_api", "messages_count_api"})
-GENERATING = frozenset({"chat_api", "completions_api", "generate_api", "messages_api"})
+GENERATING = frozenset({"chat_api", "completions_api", "responses_api", "generate_api", "messages_api"})
 
 # What an engine is taken to serve that does not list its paths. Nobody is sent audio by routing alone, so one that may
 # serve it is asked, and its own refusal is the answer.

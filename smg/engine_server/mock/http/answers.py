@@ -103,7 +103,7 @@ def messages(script: HttpScript, body: Mapping[str, Any]) -> Answer:
         {"type": "message_delta", "delta": end, "usage": usage},
         {"type": "message_stop"},
     ]
-    return Answer(events, {**head, "content": [{"type": "text", "text": text}], **end, "usage": usage}, named=True)
+    return Answer(events, {**head, "content": [{"type": "text", "text": text}], **end, "usage": usage})
 
 
 def count_tokens(script: HttpScript, body: Mapping[str, Any]) -> Answer:
@@ -133,12 +133,36 @@ def transcription(script: HttpScript, body: Mapping[str, Any]) -> Answer:
     return Answer(events, text if body.get("response_format") == "text" else {"text": text, "usage": usage})
 
 
+def responses(script: HttpScript, body: Mapping[str, Any]) -> Answer:
+    """A response: one message, and of the object as much as clients look for."""
+    prompt = body.get("input")
+    text = _texts(script, prompt if isinstance(prompt, str) else str(prompt), 1)[0]
+    counts = _usage(script, str(prompt), [text])
+    usage = {
+        "input_tokens": counts["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": script.cached_tokens},
+        "output_tokens": counts["completion_tokens"],
+        "total_tokens": counts["total_tokens"],
+    }
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    head = {**_head(body), "object": "response"}
+    whole = {**head, "status": "completed", "output": [message], "usage": usage}
+    events = [
+        {"type": "response.created", "response": {**head, "output": [], "usage": None}},
+        *({"type": "response.output_text.delta", "delta": word} for word in _WORDS.findall(text)),
+        {"type": "response.completed", "response": whole},
+    ]
+    return Answer([{**event, "sequence_number": number} for number, event in enumerate(events)], whole)
+
+
+RESPONSES = "/v1/responses"
 ANSWERS: Mapping[str, Callable[[HttpScript, Mapping[str, Any]], Answer]] = {
     "/v1/chat/completions": chat,
     "/v1/completions": completions,
     "/generate": generate,
     "/v1/messages": messages,
     "/v1/messages/count_tokens": count_tokens,
+    RESPONSES: responses,
     "/tokenize": tokenize,
     "/detokenize": detokenize,
     "/v1/audio/transcriptions": transcription,

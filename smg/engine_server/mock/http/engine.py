@@ -356,12 +356,19 @@ def _events(script: HttpScript, answer: Answer) -> list[bytes]:
     if script.raw is not None:
         return [script.raw]
     ends = script.ends.encode()
-    if answer.named:
-        names = [b"event: " + event["type"].encode() + ends for event in answer.events]
-        bodies = [b"data: " + msgspec.json.encode(event) + ends + ends for event in answer.events]
-        return [name + body for name, body in zip(names, bodies, strict=True)]
-    events = [b"data: " + msgspec.json.encode(event) + ends + ends for event in answer.events]
-    return events if "meta_info" in answer.whole else [*events, b"data: [DONE]" + ends + ends]
+    events = [_name(event, ends) + b"data: " + msgspec.json.encode(event) + ends + ends for event in answer.events]
+    marked = "meta_info" not in answer.whole and not any(map(_is_named, answer.events))
+    return [*events, b"data: [DONE]" + ends + ends] if marked else events
+
+
+def _is_named(event: Any) -> bool:
+    """Whether an event has its type for a name, as those of Responses and Messages do."""
+    kind = str(event.get("type")) if isinstance(event, dict) else ""
+    return kind.startswith(("response.", "message_", "content_block_"))
+
+
+def _name(event: Any, ends: bytes) -> bytes:
+    return b"event: " + event["type"].encode() + ends if _is_named(event) else b""
 
 
 def _head(status: int, kind: str, framing: Mapping[str, str], more: tuple[tuple[str, str], ...]) -> bytes:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from smg.engine_server.mock.http.answers import ANSWERS, FORMS, MESSAGES
+from smg.engine_server.mock.http.answers import ANSWERS, FORMS, MESSAGES, RESPONSES
 from smg.engine_server.mock.http.script import HttpScript, Server
 from smg.engine_server.mock.transfer import Role
 
@@ -42,10 +42,10 @@ def served(script: HttpScript, server: Server) -> list[str]:
     own = {"/generate"} if server == "sglang" else set()
     tokens = {"/tokenize", "/detokenize"} if server == "vllm" else set()
     shared = {"/v1/chat/completions", "/v1/completions"}
-    audio = FORMS if script.audio else set()
-    messages = MESSAGES if script.messages else set()
-    there = own | tokens | shared | audio | messages
-    return [path for path in ANSWERS if path in there and path not in script.hidden]
+    more = FORMS if script.audio else frozenset()
+    more |= frozenset({RESPONSES}) if script.responses else frozenset()
+    more |= MESSAGES if script.messages else frozenset()
+    return [path for path in ANSWERS if path in own | tokens | shared | more and path not in script.hidden]
 
 
 def _load(script: HttpScript, rank: int) -> dict[str, Any]:

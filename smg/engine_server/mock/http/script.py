@@ -35,7 +35,8 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
 
     ``models`` are what is listed, with ``context_length``; ``key`` has to be in the header ``authorization``.
     ``dp_size``, ``running``, ``waiting`` and ``usage`` are what SGLang-like and vLLM-like engines tell of themselves.
-    ``audio``: speech is taken down too. ``messages``: Anthropic's Messages are answered too. ``hidden`` are paths that
+    ``audio``: speech is taken down too. ``responses``: the Responses API is there too, ``messages``: Anthropic's
+    Messages. ``hidden`` are paths that
     are not there.
     """
 
@@ -61,16 +62,13 @@ class HttpScript(msgspec.Struct, frozen=True, kw_only=True):
     healthy: bool = True
     audio: bool = False
     messages: bool = False
+    responses: bool = False
     hidden: frozenset[str] = frozenset()
     headers: tuple[tuple[str, str], ...] = ()
 
 
 class Answer(msgspec.Struct):
-    """One generation in all forms: ``events`` are JSON objects of a stream, ``whole`` the buffered answer.
-
-    ``named`` events have their type as a name, too, and no end marker follows them.
-    """
+    """One generation in all forms: ``events`` are JSON objects of a stream, ``whole`` the buffered answer."""
 
     events: list[Any]
     whole: Any
-    named: bool = False
