@@ -1,6 +1,7 @@
 """Anthropic's Messages through the official client: on a real model, and signed thinking over processes and time."""
 
 import base64
+import json
 from pathlib import Path
 
 import anthropic
@@ -88,6 +89,14 @@ def test_a_call_that_is_forced_comes_with_the_input_that_was_described(client: a
     turns = [*ASK, {"role": "assistant", "content": whole.content}, {"role": "user", "content": [result]}]
     after = client.messages.create(model=MODEL, max_tokens=10, messages=turns, tools=TOOLS)
     assert after.usage.output_tokens > 0
+
+
+def test_an_answer_that_is_bound_to_a_schema_has_its_form(client: anthropic.Anthropic):
+    schema = {"type": "object", "properties": {"mood": {"enum": ["good", "bad"]}}, "required": ["mood"]}
+    schema["additionalProperties"] = False
+    bound = {"format": {"type": "json_schema", "schema": schema}}
+    whole = client.messages.create(model=MODEL, max_tokens=60, messages=ASK, output_config=bound)
+    assert json.loads(whole.content[0].text)["mood"] in ("good", "bad")
 
 
 def test_a_stop_sequence_ends_the_answer_and_is_told(client: anthropic.Anthropic):
