@@ -217,36 +217,54 @@ def text(size: int) -> tuple[dict[str, Any], dict[str, str]]:
     return {"text": "x" * size, "sampling_params": {"max_new_tokens": 2}}, {}
 
 
+# Four lengths that make up as many characters each, and may each be told from the next by four characters.
+LENGTHS = [400] * 8 + [800] * 4 + [1600] * 2 + [3200]
+PERIOD_SECS = 2
+
+
+def owners(lengths: Sequence[int], chosen: Sequence[int]) -> dict[int, set[int]]:
+    """The engines that each length was sent to."""
+    return {size: {at for at, length in zip(chosen, lengths, strict=True) if length == size} for size in lengths}
+
+
+def divided(owned: dict[int, set[int]]) -> bool:
+    return all(len(engines) == 1 for engines in owned.values()) and len(set.union(*owned.values())) == ENGINES
+
+
+async def learned(at: Both, url: str) -> bool:
+    """Send the lengths in bursts until the gateway at ``url`` divides them.
+
+    A burst is followed by more than a period of silence. Ours learns from it with the next burst's first request,
+    theirs by a timer in the silence; should the timer strike within a burst, it sees a part of the lengths. The bursts'
+    sizes differ by more than the factor of two that either takes for no change, so that the next one is learned from.
+    """
+    for burst in range(6):
+        lengths = LENGTHS * (1 if burst % 2 else 4)
+        random.Random(burst).shuffle(lengths)
+        if divided(owners(lengths, await at.chosen(url, [text(length) for length in lengths]))):
+            return True
+        await asyncio.sleep(PERIOD_SECS + 0.3)
+    return False
+
+
 async def test_bucket_gives_each_prefill_engine_the_same_lengths_once_it_has_seen_them(tmp_path):
-    """Four lengths that make up as many characters each. Until then theirs has one engine do everything."""
-    lengths = [400] * 40 + [1000] * 16 + [4000] * 4 + [16_000]
-    random.Random(3).shuffle(lengths)
-    requests = [text(length) for length in lengths]
-
-    def engines_of(chosen: Sequence[int]) -> dict[int, set[int]]:
-        return {size: {at for at, length in zip(chosen, lengths, strict=True) if length == size} for size in lengths}
-
-    def divided(chosen: Sequence[int]) -> bool:
-        owners = engines_of(chosen).values()
-        return all(len(owner) == 1 for owner in owners) and len(set.union(*owners)) == ENGINES
-
+    """Until then theirs has one engine do everything. Of lengths between two that it has seen, theirs goes by the next
+    longer one and ours by the next shorter.
+    """
     # Loads do not matter here, and are counted differently: characters there, requests here.
-    flags = (
-        "--prefill-policy",
-        "bucket",
-        "--bucket-adjust-interval-secs",
-        "3",
-        "--balance-abs-threshold",
-        "1000000000",
-    )
-    async with pairs(tmp_path, *flags) as at:
+    flags = ("--prefill-policy", "bucket", "--bucket-adjust-interval-secs", str(PERIOD_SECS))
+    async with pairs(tmp_path, *flags, "--balance-abs-threshold", "1000000000") as at:
         theirs, ours = await at.both([text(length) for length in (100, 1500, 2500, 3500)])
         assert len(set(theirs)) == 1
         assert len(set(ours)) == ENGINES
 
-        async def both_divided() -> bool:
-            theirs, ours = await at.both(requests)
-            await asyncio.sleep(0.8)
-            return divided(theirs) and divided(ours)
+        assert await learned(at, at.theirs)
+        known = [1600, 400, 3200, 800]
+        theirs = await at.chosen(at.theirs, [text(length) for length in (*known, 396, 404, 796, 804, 1604, 9000)])
+        assert theirs[4:] == [theirs[known.index(length)] for length in (400, 800, 800, 1600, 3200, 3200)]
 
-        assert any([await both_divided() for _ in range(8)])
+        assert await learned(at, at.ours)
+        ours = await at.chosen(at.ours, [text(length) for length in (*known, 396, 404, 796, 804, 1604, 9000)])
+        assert ours[4:] == [ours[known.index(length)] for length in (400, 400, 400, 800, 1600, 3200)]
+
+        assert len(set(theirs[:4])) == len(set(ours[:4])) == ENGINES
