@@ -163,5 +163,6 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         rooms=Rooms(region),
         budget=RetryBudget(settings.routing.retry_budget_ratio),
     )
+    view.before_change(services.router.prepare)
     view.on_change(services.follow)
     return services
