@@ -178,6 +178,7 @@ def _check_tenants(settings: Settings) -> list[str]:
     for flag, read, values in (
         ("--tenant-api-key", tenants.tenant_key, settings.security.tenant_api_key),
         ("--tenant-limit", tenants.tenant_limit, settings.admission.tenant_limit),
+        ("--tenant-model-limit", tenants.tenant_model_limit, settings.admission.tenant_model_limit),
     ):
         for value in values:
             try:

@@ -87,6 +87,11 @@ class Reading:
         """How many parts are still to be unpacked."""
         return self._workers.left + self._models.left
 
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return self._workers.parts + self._models.parts
+
     def step(self) -> None:
         """Unpack one part."""
         (self._workers if self._workers.left else self._models).step()
@@ -136,6 +141,10 @@ class _Column(Generic[R]):
     @property
     def left(self) -> int:
         return len(self._todo)
+
+    @property
+    def parts(self) -> int:
+        return len(self._packed)
 
     def step(self) -> None:
         number = self._todo[-1]

@@ -6,7 +6,7 @@ and their counters notice nothing.
 
 import asyncio
 import logging
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -26,8 +26,6 @@ from smg.fleet.policies import Conflicts
 from smg.fleet.published import AT_ONCE, PART, Published, encode, parts_of, read
 from smg.fleet.ranks import ranks_of
 from smg.fleet.records import (
-    STATUS_CODES,
-    STATUS_NAMES,
     WILDCARD,
     FleetSnapshot,
     ModelRecord,
@@ -37,14 +35,10 @@ from smg.fleet.records import (
     WorkerRecord,
 )
 from smg.fleet.roles import role_of
-from smg.fleet.slots import FreeSlots
+from smg.fleet.rows import Rows
 from smg.fleet.sources import WorkerSpec
 
 log = logging.getLogger("smg.fleet")
-
-# Planes of the prefix index: what was sent to an engine, and what it has told.
-SENT = 0
-EXACT = 1
 
 
 class Registry:
@@ -70,15 +64,12 @@ class Registry:
         self._stale = False  # whether the models are to be derived anew
         self.revision = 0
         self._looked = -1  # the revision that conflicts were looked for in
-        self._leaving: list[int] = []  # slots of workers that the last snapshot still has
         self.refused = set(snapshot.refused)
         self._tokenizers = {record.id: record for record in snapshot.tokenizers}
-        taken = {slot for worker in self._workers.values() for slot in worker.slots}
-        self._free = FreeSlots(slot for slot in range(region.workers) if slot not in taken)
+        self._rows = Rows(region, {slot for worker in self._workers.values() for slot in worker.slots})
         self._parts = WorkerParts()
-        self._take_over_index(taken)
         for worker in self._workers.values():
-            worker.status = STATUS_NAMES.get(region.worker_get(worker.slot, table.STATUS), worker.status)
+            worker.status = self._rows.status(worker.slot) or worker.status
             self._parts.put(worker)
 
     @property
@@ -151,8 +142,7 @@ class Registry:
                 found.spec, found.origin = spec, origin
                 self._configure(found)
             return found
-        worker = WorkerRecord(id=str(ids.uuid7()), slot=self._free_slot(), url=spec.url, origin=origin, spec=spec)
-        self._occupy(worker.slot, "pending")
+        worker = WorkerRecord(id=str(ids.uuid7()), slot=self._row("pending"), url=spec.url, origin=origin, spec=spec)
         self._workers[worker.id] = self._by_url[worker.url] = worker
         self._parts.put(worker)
         self._configure(worker)
@@ -180,7 +170,7 @@ class Registry:
         self._parts.drop(id)
         self._infos.pop(id, None)
         self._loads.pop(id, None)
-        self._leaving += worker.slots
+        self._rows.leave(worker.slots)
         self._changed()
 
     def identify(
@@ -208,7 +198,7 @@ class Registry:
         worker.runtime, worker.kind = runtime, kind
         self._configure(worker)
         if _differ(before, _identity(worker, info)):
-            self._begin_anew(worker)
+            self._rows.begin_anew(worker.slots)
 
     def set_status(self, id: str, status: Status, reason: str = "") -> None:
         """Change a worker's status: in the worker table at once, in the snapshot with the next publication."""
@@ -226,8 +216,7 @@ class Registry:
         worker.status = status
         worker.reason = reason
         self._parts.touch(id)
-        for slot in worker.slots:
-            self._region.worker_set(slot, table.STATUS, STATUS_CODES[status])
+        self._rows.tell(worker.slots, status)
         self.dirty.set()
 
     def set_policy(self, model_id: str, policy: str) -> None:
@@ -270,9 +259,7 @@ class Registry:
             self._region.publish(encode(published))
         except ValueError as error:
             log.error("the registry is too large to publish", extra={"error": str(error)})
-        leaving, self._leaving = self._leaving, []
-        for slot in leaving:
-            self._vacate(slot)
+        self._rows.clear(rest=self._large)
 
     async def publish_in_turns(self) -> int:
         """Publish like ``publish``, with other tasks' turns in between; returns how many parts had changed."""
@@ -285,21 +272,6 @@ class Registry:
             await asyncio.sleep(0)
         self.publish()
         return changed
-
-    def _take_over_index(self, slots: Container[int]) -> None:
-        """Keep what known workers hold, as far as the gateway has sent it; what engines have told is gone with control.
-
-        A slot without a worker may still have tickets: its worker was being removed when control died.
-        """
-        index = self._region.index
-        if index is None:
-            return
-        for slot in range(self._region.workers):
-            if slot in slots:
-                index.admit(slot)
-                index.renew(slot)
-            elif index.ticket(slot) or index.ticket(slot, EXACT):
-                index.dismiss(slot)
 
     def _configure(self, worker: WorkerRecord) -> None:
         """Make the record what spec, patch and engine say together."""
@@ -329,41 +301,17 @@ class Registry:
         self._set_ranks(worker)
         self._changed()
 
-    def _begin_anew(self, worker: WorkerRecord) -> None:
-        """Another engine answers at the worker's address: it holds nothing of what was sent to the one before, nor of
-        what that one has told."""
-        for slot in worker.slots:
-            self._region.worker_set(slot, table.COMPUTED, 0)
-            if self._region.index is not None:
-                self._region.index.renew(slot, SENT)
-                self._region.index.renew(slot, EXACT)
-
     def _set_ranks(self, worker: WorkerRecord) -> None:
         """Have a slot for each of the worker's data-parallel ranks, if they are routed to one by one."""
         wanted = ranks_of(worker, dp_aware=self._dp_aware)
         if tuple(rank.number for rank in worker.ranks) == tuple(wanted):
             return
         for rank in worker.ranks:
-            self._vacate(rank.slot)
+            self._rows.vacate(rank.slot, rest=self._large)
         worker.ranks = []
         for number in wanted:
-            slot = self._free_slot()
-            self._occupy(slot, worker.status)
-            worker.ranks.append(RankRecord(number, slot))
+            worker.ranks.append(RankRecord(number, self._row(worker.status)))
             self._parts.touch(worker.id)
-
-    def _occupy(self, slot: int, status: Status) -> None:
-        self._region.worker_reset(slot)
-        if self._region.index is not None:
-            self._region.index.admit(slot)
-        self._region.worker_set(slot, table.STATUS, STATUS_CODES[status])
-
-    def _vacate(self, slot: int) -> None:
-        if self._region.index is not None:
-            self._region.index.dismiss(slot)
-        self._region.worker_reset(slot)
-        # Request workers read a larger fleet than this in turns, and know until then who was in the slot.
-        self._free.give(slot, rest=len(self._workers) > AT_ONCE * PART)
 
     def _changed(self) -> None:
         """Something is otherwise with the workers. Their models are derived when they are asked for, because thousands
@@ -379,13 +327,18 @@ class Registry:
             self._models = {model.id: model for model in models}
         return self._models
 
-    def _free_slot(self) -> int:
-        """A slot that is free; the caller occupies it."""
-        if not self._free and self._leaving:
+    def _row(self, status: Status) -> int:
+        """Take a row of the region. Raises GatewayError ``overloaded`` when all are taken."""
+        if not self._rows.free and self._rows.leaving:
             self.publish()
-        if not self._free:
+        if not self._rows.free:
             raise GatewayError("overloaded", f"all {self._region.workers} worker slots are taken")
-        return self._free.take()
+        return self._rows.occupy(status)
+
+    @property
+    def _large(self) -> bool:
+        """Request workers read a larger fleet than this in turns, and know until then who was in a slot."""
+        return len(self._workers) > AT_ONCE * PART
 
 
 def _published(region: table.Region) -> FleetSnapshot:

@@ -7,7 +7,7 @@ they are (DESIGN 2).
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -22,8 +22,8 @@ log = logging.getLogger("smg.fleet")
 class FleetView:
     """One process's view of the fleet in ``region``. Not thread safe: use it on the event loop.
 
-    Where a loop runs, a new snapshot in which much has changed is read in turns; until it is there as a whole,
-    ``snapshot`` is the one before. The first one, small changes, and everything where no loop runs are read at once.
+    Where a loop runs, a new snapshot of a large fleet is read in turns; until it is there as a whole, ``snapshot`` is
+    the one before. Small fleets, and everything where no loop runs, are read at once.
     """
 
     def __init__(self, region: table.Region) -> None:
@@ -33,6 +33,11 @@ class FleetView:
         self._snapshot = self._read.snapshot()
         self._reader: asyncio.Task[None] | None = None
         self._callbacks: list[Callable[[FleetSnapshot], None]] = []
+        self._preparing: list[Callable[[FleetSnapshot], Iterator[None]]] = []
+
+    def begin(self) -> None:
+        """Read what is published at once, whatever its size: before anybody is served, nobody waits for the loop."""
+        self._look(at_once=True)
 
     def snapshot(self) -> FleetSnapshot:
         """Return the current snapshot (do not change it); callbacks run first when it is a new one."""
@@ -62,15 +67,20 @@ class FleetView:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
-    def _look(self) -> None:
+    def before_change(self, prepare: Callable[[FleetSnapshot], Iterator[None]]) -> None:
+        """Have ``prepare`` work in turns, too, for a snapshot that was read in turns, before it is the current one."""
+        self._preparing.append(prepare)
+
+    def _look(self, at_once: bool = False) -> None:
         """Read what is published, at once or in turns."""
-        first = self._version == 0
         self._version, blob = self._region.snapshot()
+        if self._version == 0:
+            return
         reading = Reading(blob, self._read)
-        if first or reading.left <= AT_ONCE or (loop := _running()) is None:
+        if at_once or reading.parts <= AT_ONCE or (loop := _running()) is None:
             while reading.left:
                 reading.step()
-            self._take(reading)
+            self._take(reading, reading.snapshot())
         else:
             self._reader = loop.create_task(self._read_in_turns(reading), name="reader of the fleet")
 
@@ -80,14 +90,18 @@ class FleetView:
                 await turn()
                 reading.step()
             await turn()
-            self._take(reading)
+            snapshot = reading.snapshot()
+            for prepare in self._preparing:
+                for _ in prepare(snapshot):
+                    await turn()
+            self._take(reading, snapshot)
         except msgspec.MsgspecError as error:
             log.error("the published registry is unreadable", extra={"error": str(error)})
 
-    def _take(self, reading: Reading) -> None:
+    def _take(self, reading: Reading, snapshot: FleetSnapshot) -> None:
         """What has been read is what there is from now on."""
         self._read = reading
-        self._snapshot = reading.snapshot()
+        self._snapshot = snapshot
         for callback in list(self._callbacks):
             callback(self._snapshot)
 

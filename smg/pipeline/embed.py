@@ -68,7 +68,7 @@ class Embedding:
     async def _run(self, hints: Hints) -> None:
         services, interrupt = self._services, Interrupt(self._ctx)
         services.admission.check()
-        charge = services.tenants.enter(self._ctx)
+        charge = services.tenants.enter(self._ctx, self.model.id)
         try:
             self.model = await interrupt.run(obtained(services.view, services.texts, self.model))
             text = await interrupt.run(loaded(services.texts, self.model))

@@ -65,6 +65,7 @@ class Fanout:
         self._services = services
         self._ctx = ctx
         self._interrupt = Interrupt(ctx)
+        self._asked = request.model
         self._parts = [
             Generation(services, ctx, _part(request, number), number * request.n)
             for number in range(len(request.prompts))
@@ -114,7 +115,7 @@ class Fanout:
             GatewayError: the first failure; nothing has been sent and everything is given back.
         """
         try:
-            self._charge = self._services.tenants.enter(self._ctx)
+            self._charge = self._services.tenants.enter(self._ctx, self._asked)
             for number, part in enumerate(self._parts):
                 await part.prepare()
                 if number % _AT_ONCE == 0:

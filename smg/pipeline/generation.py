@@ -142,7 +142,7 @@ class Generation:
         self._plan = await make_plan(self._services, self._interrupt, self._facts, self._request)
 
     async def _start(self) -> None:
-        self._charge = self._services.tenants.enter(self._ctx)
+        self._charge = self._services.tenants.enter(self._ctx, self._request.model)
         await self._prepare()
         self._charge.take(len(self._known.prepared.ids))
         admission = self._services.admission

@@ -14,7 +14,7 @@ from smg.engines.pool import DriverPool
 from smg.engines.transport.table import TRANSPORTS
 from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
-from smg.fleet.records import FleetSnapshot
+from smg.fleet.records import WILDCARD, FleetSnapshot
 from smg.fleet.view import FleetView
 from smg.parsing.choose import check_names
 from smg.pipeline.debug import DebugWindow
@@ -24,6 +24,7 @@ from smg.pipeline.silence import Silences
 from smg.routing.admission import Admission
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.handoff import Rooms
+from smg.routing.models import resolve
 from smg.routing.policies.base import Parts
 from smg.routing.policies.per_model import PerModel
 from smg.routing.retry import RetryBudget
@@ -76,8 +77,13 @@ class Services:
         self.formats = Formats(self.settings)
         self.silences = Silences(self.view, self.settings.routing.idle_timeout_secs)
         self.media = Media(self.settings, self.metrics)
-        self.tenants = TenantLimits(self.settings.admission, self.region, self.metrics)
+        self.tenants = TenantLimits(self.settings.admission, self.region, self.metrics, self._model_id)
         self.signer = Signer(self.settings)
+
+    def _model_id(self, name: str) -> str:
+        """The id of the model called ``name``, or what it is called where workers serve whatever they are asked for."""
+        id = resolve(self.view.snapshot(), name).id
+        return name if id == WILDCARD else id
 
     def follow(self, snapshot: FleetSnapshot) -> None:
         """Follow a new snapshot: load new tokenizers, let go of what no model or worker needs any more."""
@@ -166,5 +172,6 @@ def build(settings: Settings, region: Region, process: int) -> Services:
         rooms=Rooms(region),
         budget=RetryBudget(settings.routing.retry_budget_ratio),
     )
+    view.before_change(services.router.prepare)
     view.on_change(services.follow)
     return services

@@ -4,7 +4,7 @@ Made once per model and snapshot of the fleet. A look at thousands of workers co
 goes through them in Python pays for that itself.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import overload
 
@@ -96,6 +96,16 @@ class Candidates(Sequence[Place]):
             found = tuple(worker.id for worker in self._workers if needs.missing(worker, features))
             self._lacking[features] = found
         return found
+
+    def prepare(self, before: "Candidates") -> Iterator[None]:
+        """Work out in steps what has been asked of ``before``, which were the candidates until now."""
+        for features in before._lacking:
+            self.lacking(features)
+            yield
+        for name in ("_names", "_numbers"):
+            if name in before.__dict__:
+                getattr(self, name)
+                yield
 
     @property
     def workers(self) -> Sequence[WorkerRecord]:

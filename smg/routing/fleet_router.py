@@ -6,7 +6,7 @@ worker has still to compute: they count until it begins to answer.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -18,7 +18,6 @@ from smg.core.backends import BackendKind
 from smg.core.errors import GatewayError
 from smg.fleet import roles
 from smg.fleet.breaker import CircuitBreakers, Outcome
-from smg.fleet.policies import policy_of
 from smg.fleet.records import FleetSnapshot, Status, WorkerRecord
 from smg.routing import needs
 from smg.routing.candidates import Candidates
@@ -26,6 +25,7 @@ from smg.routing.models import resolve
 from smg.routing.pairing import PartnerFailed, Pools, aimed, for_item, for_leg, refusal
 from smg.routing.policies.base import Policy
 from smg.routing.router import Lease, Query
+from smg.routing.serving import Serving
 
 _EXPECTED = frozenset({"pending", "ready", "not_ready"})
 
@@ -63,9 +63,9 @@ class FleetRouter:
         self._policy = policy
         self._draw = random.Random()
         self.breakers = CircuitBreakers(region, RoutingSettings()) if breakers is None else breakers
-        self._snapshot: FleetSnapshot | None = None
-        self._pools: dict[str, Pools] = {}
-        self._kinds: frozenset[BackendKind] = frozenset()
+        self._snapshot = FleetSnapshot()
+        self._serving = Serving(self._snapshot, region)
+        self._coming: Serving | None = None
 
     @property
     def policy(self) -> str:
@@ -81,7 +81,7 @@ class FleetRouter:
                 query = replace(query, tried=query.tried | {error.worker})
 
     def _select(self, query: Query) -> Lease:
-        pools = self._of(query.model)
+        pools = self._pools(query.model)
         regular, paired = pools.look_regular(query), pools.look_prefill(query)
         if regular and paired:
             paired = self._draw.choices((False, True), pools.shares())[0]
@@ -138,12 +138,12 @@ class FleetRouter:
 
     def available(self, query: Query) -> bool:
         """Tell whether ``select`` would find a worker."""
-        pools = self._of(query.model)
+        pools = self._pools(query.model)
         return pools.look_regular(query) or pools.look_prefill(query)
 
     def patience(self, query: Query) -> float | None:
         """See ``Router.patience``."""
-        pools = self._of(query.model)
+        pools = self._pools(query.model)
         waits = [self._wait(pools.regular.workers, query)]
         for legs in pools.partners():
             needed = [self._wait(workers, for_leg(query, "prefill")) for workers in legs]
@@ -165,7 +165,7 @@ class FleetRouter:
 
     def count(self, query: Query) -> int:
         """How many workers ``select`` would choose from now."""
-        pools = self._of(query.model)
+        pools = self._pools(query.model)
         regular = len(pools.regular) if pools.look_regular(query) else 0
         return regular + (len(pools.prefill) if pools.look_prefill(query) else 0)
 
@@ -223,32 +223,30 @@ class FleetRouter:
 
     def kinds(self) -> frozenset[BackendKind]:
         """The kinds of backend there are in the fleet."""
-        self._current()
-        return self._kinds
+        return self._current().kinds
 
-    def _current(self) -> FleetSnapshot:
-        """The snapshot as it is now; what was made of one that was otherwise is forgotten."""
+    def prepare(self, snapshot: FleetSnapshot) -> Iterator[None]:
+        """Do in steps what the first ``select`` with ``snapshot`` would do at once, for the models that are in use."""
+        if not snapshot.alike(self._snapshot):
+            coming = Serving(snapshot, self._region)
+            yield from coming.prepare(self._serving)
+            self._coming = coming
+
+    def _current(self) -> Serving:
+        """Who serves what now; it stays as long as only statuses change."""
         snapshot = self._fleet.snapshot()
         if snapshot is not self._snapshot:
+            coming, self._coming = self._coming, None
             if not snapshot.alike(self._snapshot):
-                self._pools = {}
-                self._kinds = frozenset(worker.kind for worker in snapshot.workers)
-            self._snapshot = snapshot
-        return snapshot
+                if coming is None or coming.snapshot is not snapshot:
+                    coming = Serving(snapshot, self._region)
+                self._serving = coming
+            self._snapshot = self._serving.snapshot = snapshot
+        return self._serving
 
-    def _of(self, name: str) -> Pools:
-        """The workers of the model called ``name``. Raises GatewayError when there is no such model."""
-        snapshot = self._current()
-        found = self._pools.get(name)
-        if found is None:
-            # By its own id: clients may invent names that a worker for any model takes.
-            model = resolve(snapshot, name)
-            found = self._pools.get(model.id)
-        if found is None:
-            names = {model.id, *model.aliases}
-            workers = [worker for worker in snapshot.workers if not names.isdisjoint(worker.models)]
-            found = self._pools[model.id] = Pools(workers, self._region, policy_of(model, workers))
-        return found
+    def _pools(self, model: str) -> Pools:
+        """The workers of the model called ``model``. Raises GatewayError when there is no such model."""
+        return self._current().of(model)
 
 
 def outcome_of(error: GatewayError) -> Outcome:

@@ -46,10 +46,13 @@ class Pools:
     """All workers of one model, by role. Made once per snapshot of the fleet."""
 
     def __init__(self, workers: Sequence[WorkerRecord], region: Region, policy: str = "") -> None:
+        by_role: dict[Role, list[WorkerRecord]] = {}
+        for worker in workers:
+            by_role.setdefault(worker.role, []).append(worker)
+
         def of(role: Role) -> Candidates:
             # Of a pair each leg has a policy of its own.
-            asked = policy if role == "regular" else ""
-            return Candidates([worker for worker in workers if worker.role == role], region, asked)
+            return Candidates(by_role.get(role, ()), region, policy if role == "regular" else "")
 
         self.everyone = tuple(workers)
         self.regular, self.prefill, self.decode, self.encode = of("regular"), of("prefill"), of("decode"), of("encode")
@@ -61,6 +64,11 @@ class Pools:
             facts: tuple(worker.id for worker in self.decode.workers if not roles.fits(facts, roles.facts(worker)))
             for facts in self._groups
         }
+
+    @property
+    def legs(self) -> tuple[Candidates, ...]:
+        """Those of each role."""
+        return self.regular, self.prefill, self.decode, self.encode
 
     @cached_property
     def places(self) -> tuple[Place, ...]:

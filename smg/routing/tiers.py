@@ -25,10 +25,10 @@ class Tiers:
     """The tiers of ``workers``, best first: ``others[n]`` are the ids of all workers that are not of tier ``n``."""
 
     def __init__(self, workers: Sequence[WorkerRecord]) -> None:
-        ranks = sorted({_rank(worker) for worker in workers})
+        ranks = sorted({(-worker.priority, worker.cost) for worker in workers})
         self.others: list[tuple[str, ...]] = [()] * len(ranks)
         if len(ranks) > 1:
-            self.others = [tuple(worker.id for worker in workers if _rank(worker) != rank) for rank in ranks]
+            self.others = [tuple(w.id for w in workers if (-w.priority, w.cost) != rank) for rank in ranks]
         self._workers = workers
 
     @cached_property
@@ -45,7 +45,3 @@ def capacity(worker: WorkerRecord) -> int:
     """Requests the worker runs at a time by its labels, 0 when they don't tell."""
     text = worker.labels.get(_CAPACITY, "")
     return int(text) if text.isascii() and text.isdigit() else 0
-
-
-def _rank(worker: WorkerRecord) -> tuple[int, float]:
-    return -worker.priority, worker.cost

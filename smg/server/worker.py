@@ -43,6 +43,7 @@ def run(settings: Settings, region: Region, process: int, listener: socket.socke
     async def body() -> None:
         services = build(settings, region, process)
         services.control = ControlClient(settings.server.state_dir, region.boot_id)
+        services.view.begin()
         watch = asyncio.create_task(services.watch())
         try:
             await serve(build_app(services, settings, Api()), settings, region, listener)

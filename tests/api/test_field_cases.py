@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Library
 from smg.engine_server.mock import Script
 from smg.engine_server.mock import tokenizer as mock
 from tests.api.conftest import idle, say
+from tests.api.serving import until
 from tests.text.makers import CHATML, metaspace_json, write_model
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -217,6 +218,8 @@ class TestStops:
             used = whole["usage"]
         # Up to the token that completed each stop.
         assert used["completion_tokens"] == len("one\n\n") + len("two three\n\n")
+        # The call is reset as well, and which of the two the engine hears first is open.
+        await until(lambda: any(engine.aborted for engine in engines))
         await idle(gateway, engines)
         assert sum(len(engine.aborted) for engine in engines) == 1
 

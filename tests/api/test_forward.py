@@ -7,7 +7,7 @@ from collections import Counter
 import httpx
 import pytest
 
-from smg.config.settings import RoutingSettings, ServerSettings, Settings
+from smg.config.settings import AdmissionSettings, RoutingSettings, ServerSettings, Settings
 from smg.engine_server.mock.http import HttpFault, HttpScript, MockHttpEngine
 from smg.fleet.records import RankRecord
 from smg.routing.fleet_router import FleetRouter
@@ -327,6 +327,13 @@ class TestRouting:
             assert 0 < statuses.index(429) < PER_MINUTE - 1
             assert len(at.engines[0].requests) == statuses.count(200)
             assert at.idle()
+
+    async def test_a_rule_for_a_model_holds_by_whichever_name_it_is_called(self):
+        rule = AdmissionSettings(tenant_model_limit=(f"ip:127.0.0.1@{MODEL}=1/0",))
+        async with place(engine(), aliases=["nick"], settings=Settings(admission=rule)) as at:
+            assert (await post(at.url, CHAT, {**QUESTION, "model": "nick"})).status_code == 200
+            refused = await post(at.url, CHAT, {**QUESTION, "model": MODEL})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "tenant_rate_limit_exceeded")
 
     async def test_admission_counts_it(self):
         async with place(engine(delay=2.0), settings=limited(1)) as at:

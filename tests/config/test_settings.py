@@ -5,6 +5,7 @@ import pytest
 from smg.config import Settings, SettingsError, load
 from smg.config.fields import fields
 from smg.config.load import parser
+from smg.config.tenants import TenantLimit, tenant_model_limit
 
 
 def test_defaults():
@@ -181,6 +182,9 @@ def test_a_key_that_is_set_and_empty_opens_nothing(name, value):
         (["--api-key", "k", "--tenant-api-key", "b:k"], "the key of 'b' is somebody else's too"),
         (["--tenant-limit", "acme=6"], "--tenant-limit: 'acme=6' is not TENANT=REQUESTS/TOKENS"),
         (["--tenant-limit", "acme=-1/0"], "is not TENANT=REQUESTS/TOKENS"),
+        (["--tenant-model-limit", "acme=6/0"], "--tenant-model-limit: 'acme=6/0' is not TENANT@MODEL=REQUESTS/TOKENS"),
+        (["--tenant-model-limit", "acme@*=6/0"], "is not TENANT@MODEL=REQUESTS/TOKENS"),
+        (["--tenant-model-limit", "a b@llama=6/0"], "is not TENANT@MODEL=REQUESTS/TOKENS"),
     ],
 )
 def test_tenants_that_are_not_well_written_are_refused(flags, problem):
@@ -193,3 +197,9 @@ def test_tenants_are_named_by_their_key_or_otherwise():
     limits = ["acme=60/1000", "key-0123abcd=0/5", "ip:10.0.0.1=1/0", "header:blue=2/0"]
     made = load(["--tenant-api-key", "acme:k", *(word for each in limits for word in ("--tenant-limit", each))], {})
     assert made.admission.tenant_limit == tuple(limits)
+
+
+def test_a_rule_for_a_model_names_a_tenant_or_each():
+    assert tenant_model_limit("acme@org/llama-3:8b=60/0") == ("acme", ("org/llama-3:8b", TenantLimit(60, 0)))
+    assert tenant_model_limit("*@llama-*=0/5") == ("*", ("llama-*", TenantLimit(0, 5)))
+    assert tenant_model_limit("header:bob@example.org@llama=1/2") == ("header:bob@example.org", ("llama", (1, 2)))

@@ -202,7 +202,10 @@ async def test_drain_until_idle_under_load_streams_end_and_new_ones_go_elsewhere
     async with fleet(tmp_path, slow, other) as gateway:
         clients = Clients(gateway)
         streams = [asyncio.create_task(clients.one(stream=True)) for _ in range(8)]
-        await asyncio.to_thread(wait_for, lambda: slow.running > 0, 5, "streams on the slow engine")
+        # All of them: a request that was on its way when the drain began would be counted as a new one.
+        await asyncio.to_thread(
+            wait_for, lambda: len(slow.requests) + len(other.requests) == 8, 10, "all streams on the engines"
+        )
         async with httpx.AsyncClient() as http:
             await http.request("DELETE", f"{gateway.url}/workers/{slow.url.replace('/', '%2F')}")
             before = len(slow.requests)

@@ -202,6 +202,12 @@ def change_all(registry, reason):
         registry.set_status(worker.id, "not_ready", reason)
 
 
+def begun(region):
+    view = FleetView(region)
+    view.begin()
+    return view
+
+
 async def newer(view, than):
     """The first snapshot after ``than``, and every one that was seen on the way."""
     seen = []
@@ -215,7 +221,7 @@ async def newer(view, than):
 class TestReaders:
     async def test_a_large_change_is_read_a_part_per_turn_and_comes_as_a_whole(self, large, turning, monkeypatch):
         region, registry = large
-        view, told = FleetView(region), []
+        view, told = begun(region), []
         first = view.snapshot()
         assert len(first.workers) == COUNT
         view.on_change(told.append)
@@ -232,7 +238,7 @@ class TestReaders:
 
     async def test_what_is_published_meanwhile_comes_next(self, large):
         region, registry = large
-        view = FleetView(region)
+        view = begun(region)
         first = view.snapshot()
         change_all(registry, "one")
         registry.publish()
@@ -245,15 +251,66 @@ class TestReaders:
         assert {worker.reason for worker in third.workers} == {"two"}
         assert third.version == region.snapshot_version()
 
-    async def test_small_changes_of_a_large_fleet_are_there_at_once(self, large):
+    async def test_of_a_small_change_only_that_is_read(self, large, turning, monkeypatch):
         region, registry = large
-        view = FleetView(region)
+        view = begun(region)
         first = view.snapshot()
+        monkeypatch.setattr(Reading, "step", turning.note(Reading.step))
         registry.set_status(registry.workers[3].id, "ready")
         registry.publish()
-        second = view.snapshot()
+        second, _ = await newer(view, first)
         assert second.workers[3].status == "ready"
         assert [old is new for old, new in zip(first.workers, second.workers, strict=True)].count(False) == 1
+        assert sum(turning.done.values()) == 1
+
+    async def test_the_first_snapshot_is_read_in_turns_as_well(self, large, turning, monkeypatch):
+        region, registry = large
+        view = FleetView(region)
+        monkeypatch.setattr(Reading, "step", turning.note(Reading.step))
+        nothing = view.snapshot()
+        assert nothing.workers == []
+        first, _ = await newer(view, nothing)
+        assert first.workers == registry.workers
+        assert (max(turning.done.values()), sum(turning.done.values())) == (1, COUNT // PART + 1)
+
+    async def test_who_has_served_nobody_yet_reads_it_at_once(self, large):
+        region, registry = large
+        assert begun(region).snapshot().workers == registry.workers
+
+    async def test_where_nothing_is_published_yet_there_is_nothing(self):
+        region = Region.create(3, workers=8, snapshot_bytes=1 << 12)
+        assert begun(region).snapshot().workers == []
+        region.close()
+
+    async def test_others_prepare_for_it_in_turns_before_it_is_the_current_one(self, large, turning):
+        region, registry = large
+        view, seen = begun(region), []
+        first = view.snapshot()
+
+        def prepare(snapshot):
+            for _ in range(3):
+                seen.append((turning.turn, snapshot, view.snapshot() is first))
+                yield
+
+        view.before_change(prepare)
+        registry.set_status(registry.workers[3].id, "ready")
+        registry.publish()
+        second, _ = await newer(view, first)
+        turns, snapshots, before = zip(*seen, strict=True)
+        assert len(set(turns)) == 3
+        assert set(map(id, snapshots)) == {id(second)}
+        assert all(before)
+
+    async def test_a_small_fleet_is_there_at_once(self):
+        region = Region.create(3, workers=8, snapshot_bytes=1 << 14)
+        registry = Registry(region)
+        view = FleetView(region)
+        view.before_change(lambda snapshot: pytest.fail("nobody waits for that"))
+        for count in (1, 2):
+            registry.add(WorkerSpec(f"grpc://a:{count}"))
+            registry.publish()
+            assert len(view.snapshot().workers) == count
+        region.close()
 
     def test_where_no_loop_runs_everything_is_there_at_once(self, large):
         region, registry = large
@@ -265,7 +322,7 @@ class TestReaders:
 
     async def test_one_that_is_unreadable_leaves_the_last_in_force(self, large, caplog):
         region, registry = large
-        view = FleetView(region)
+        view = begun(region)
         first = view.snapshot()
         bad = [published.Part(1000 + number, b"\xc1") for number in range(AT_ONCE + 1)]
         region.publish(encode(Published(99, bad)))

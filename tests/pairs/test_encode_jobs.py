@@ -224,11 +224,12 @@ class TestOnTheWayOfARequest:
             assert all(each.HasField("encoder_input") for each in prefill.mm_inputs.items)
             assert not any(each.HasField("encoder_input") for each in decode.mm_inputs.items)
 
-    @pytest.mark.parametrize("script", [DEAD, STALL], ids=["fails", "hangs"])
-    async def test_another_one_is_tried_and_only_the_failed_one_is_blamed(self, script):
+    # However busy the machine is: the one that works answers in the time that the one that hangs is given.
+    @pytest.mark.parametrize(("script", "patience"), [(DEAD, 30.0), (STALL, 1.0)], ids=["fails", "hangs"])
+    async def test_another_one_is_tried_and_only_the_failed_one_is_blamed(self, script, patience):
         settings = Settings(
             routing=RoutingSettings(retry_initial_backoff_ms=1),
-            disaggregation=DisaggregationSettings(encode_timeout_secs=0.2),
+            disaggregation=DisaggregationSettings(encode_timeout_secs=patience),
         )
         async with pairs("tokenspeed", "p1", "d1", "e1", "e2", scripts={"e1": script}, settings=settings) as place:
             assert await Asked(place, 6).text() == TEXT

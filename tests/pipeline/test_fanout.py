@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smg.config.settings import AdmissionSettings, Settings
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Failure, Finish, TextDelta, Usage
@@ -123,6 +124,14 @@ class TestBeforeTheFirstByte:
         pulls = await run(place, ["one", "two", "three"])
         assert pulls[-1][-1].completion_tokens == 3
         assert place.idle()
+
+    async def test_a_rule_for_their_model_holds_for_them(self):
+        rule = AdmissionSettings(tenant_model_limit=("anonymous@m*=1/0",))
+        place = world({"w1": [script("a")]}, Settings(admission=rule))
+        await run(place, ["one", "two"])
+        with pytest.raises(GatewayError) as caught:
+            await run(place, ["one"])
+        assert caught.value.code == "tenant_rate_limit_exceeded"
 
     async def test_all_prompts_are_one_request_of_their_tenant(self):
         place = world({"w1": [script("a")]})

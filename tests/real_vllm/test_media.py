@@ -21,7 +21,8 @@ from tests.media.test_contracts import MODELS, content, make
 
 __all__ = ["make"]
 
-pytestmark = pytest.mark.real_vllm
+# vLLM takes a minute and more to import where the machine is busy.
+pytestmark = [pytest.mark.real_vllm, pytest.mark.timeout(400)]
 
 READERS = {
     "qwen2_5_vl": ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"),

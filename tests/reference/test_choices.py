@@ -217,36 +217,43 @@ def text(size: int) -> tuple[dict[str, Any], dict[str, str]]:
     return {"text": "x" * size, "sampling_params": {"max_new_tokens": 2}}, {}
 
 
+# Four lengths that make up as many characters each, and may each be told from the next by four characters.
+LENGTHS = [400] * 8 + [800] * 4 + [1600] * 2 + [3200]
+PERIOD_SECS = 2
+
+
+async def learns(at: Both, url: str, goes_with: dict[int, int]) -> bool:
+    """Whether the gateway at ``url``, taught by bursts of the lengths, divides them so that each has an engine of its
+    own and those of ``goes_with`` go where the length does that they are mapped to.
+
+    A burst is followed by more than a period of silence. Ours learns from it with the next request, theirs by a timer
+    in the silence; should the timer strike within a burst, it sees a part of the lengths. The bursts' sizes differ by
+    more than the factor of two that either takes for no change, so that the next one is learned from.
+    """
+    known = sorted(set(LENGTHS))
+    for burst in range(6):
+        lengths = LENGTHS * (1 if burst % 2 else 4)
+        random.Random(burst).shuffle(lengths)
+        await at.chosen(url, [text(length) for length in lengths])
+        await asyncio.sleep(PERIOD_SECS + 0.3)
+        asked = [*known, *goes_with]
+        engine = dict(zip(asked, await at.chosen(url, [text(length) for length in asked]), strict=True))
+        alone = len({engine[length] for length in known}) == ENGINES
+        if alone and all(engine[length] == engine[like] for length, like in goes_with.items()):
+            return True
+        await asyncio.sleep(PERIOD_SECS + 0.3)
+    return False
+
+
 async def test_bucket_gives_each_prefill_engine_the_same_lengths_once_it_has_seen_them(tmp_path):
-    """Four lengths that make up as many characters each. Until then theirs has one engine do everything."""
-    lengths = [400] * 40 + [1000] * 16 + [4000] * 4 + [16_000]
-    random.Random(3).shuffle(lengths)
-    requests = [text(length) for length in lengths]
-
-    def engines_of(chosen: Sequence[int]) -> dict[int, set[int]]:
-        return {size: {at for at, length in zip(chosen, lengths, strict=True) if length == size} for size in lengths}
-
-    def divided(chosen: Sequence[int]) -> bool:
-        owners = engines_of(chosen).values()
-        return all(len(owner) == 1 for owner in owners) and len(set.union(*owners)) == ENGINES
-
+    """Until then theirs has one engine do everything. Of lengths between two that it has seen, theirs goes by the next
+    longer one and ours by the next shorter.
+    """
     # Loads do not matter here, and are counted differently: characters there, requests here.
-    flags = (
-        "--prefill-policy",
-        "bucket",
-        "--bucket-adjust-interval-secs",
-        "3",
-        "--balance-abs-threshold",
-        "1000000000",
-    )
-    async with pairs(tmp_path, *flags) as at:
+    flags = ("--prefill-policy", "bucket", "--bucket-adjust-interval-secs", str(PERIOD_SECS))
+    async with pairs(tmp_path, *flags, "--balance-abs-threshold", "1000000000") as at:
         theirs, ours = await at.both([text(length) for length in (100, 1500, 2500, 3500)])
         assert len(set(theirs)) == 1
         assert len(set(ours)) == ENGINES
-
-        async def both_divided() -> bool:
-            theirs, ours = await at.both(requests)
-            await asyncio.sleep(0.8)
-            return divided(theirs) and divided(ours)
-
-        assert any([await both_divided() for _ in range(8)])
+        assert await learns(at, at.theirs, {396: 400, 404: 800, 796: 800, 804: 1600, 1604: 3200, 9000: 3200})
+        assert await learns(at, at.ours, {396: 400, 404: 400, 796: 400, 804: 800, 1604: 1600, 9000: 3200})

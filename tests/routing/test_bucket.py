@@ -63,6 +63,26 @@ def test_then_each_worker_gets_as_many_tokens(fleet, time):
     assert max(tokens.values()) < 1.3 * min(tokens.values())
 
 
+def test_a_burst_is_learned_from_however_long_the_silence_after_it(fleet, time):
+    buckets = Buckets(fleet, bucket_adjust_interval_secs=5)
+    burst = [100] * 8 + [200] * 4 + [400] * 2 + [800]
+    for length in burst:
+        buckets.send(length)
+    time.now += 3600
+    assert [buckets.send(length) for length in (100, 200, 400, 800)] == WORKERS
+
+
+def test_what_came_before_the_last_period_is_forgotten(fleet, time):
+    buckets = Buckets(fleet, bucket_adjust_interval_secs=5)
+    for length in [10_000] * 50:
+        buckets.send(length)
+    time.now += 6
+    for length in [100] * 8 + [200] * 4 + [400] * 2 + [800]:
+        buckets.send(length)
+    time.now += 6
+    assert [buckets.send(length) for length in (100, 200, 400, 800)] == WORKERS
+
+
 def test_bucket_reinit_a_new_snapshot_of_the_same_workers_changes_nothing(fleet, time):
     buckets = Buckets(fleet)
     before = [buckets.send(length) for length in range(0, 1024, 64)]

@@ -1,8 +1,11 @@
 """Every policy through the router: preferences, tie-breaks, and the defects of spec routing 11 it must not have."""
 
 from collections import Counter
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from smg._native.region import COMPUTED, QUEUED_TOKENS, USAGE
 from smg.config.settings import RoutingSettings
@@ -288,6 +291,17 @@ class TestConsistentHashing:
         ring = HashRing(["http://w1:8000", "http://w2:8000", "http://w3:8000"])
         owners = {f"user-{number}": next(ring.walk(f"user-{number}"))[7:9] for number in (0, 1, 2, 3, 123)}
         assert owners == {"user-0": "w2", "user-1": "w3", "user-2": "w2", "user-3": "w3", "user-123": "w3"}
+
+    @pytest.mark.parametrize("gone", [0.1, 99])
+    @settings(max_examples=25)
+    @given(fleets=st.lists(st.frozensets(st.integers(0, 6)), max_size=6), key=st.text(max_size=3))
+    def test_a_ring_that_follows_is_one_that_is_new(self, gone, fleets, key):
+        ring = HashRing()
+        with mock.patch("smg.routing.policies.ring._GONE", gone):
+            for fleet in fleets:
+                names = [f"http://w{number}" for number in fleet]
+                ring.update(names)
+                assert list(ring.walk(key)) == list(HashRing(names).walk(key))
 
     def test_a_walk_visits_every_worker_once(self):
         urls = [f"http://w{number}" for number in range(20)]

@@ -6,7 +6,7 @@ from smg.config.settings import RoutingSettings
 from smg.core import clock, ids
 from smg.core.errors import GatewayError
 from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
-from smg.routing import fleet_router
+from smg.routing import serving
 from smg.routing.fleet_router import FleetRouter, outcome_of
 from smg.routing.models import resolve
 from smg.routing.pairing import Pools
@@ -191,7 +191,7 @@ def test_what_is_known_of_a_model_is_worked_out_again_when_more_than_statuses_ha
         made.append(len(workers))
         return Pools(workers, *more)
 
-    monkeypatch.setattr(fleet_router, "Pools", counted)
+    monkeypatch.setattr(serving, "Pools", counted)
     router = router_of(fleet)
     first = FleetSnapshot(5, fleet.snapshot().workers, fleet.snapshot().models, shape=3)
     fleet._snapshot = first

@@ -83,7 +83,7 @@ class TestWildcardModel:
         router = router_of(fleet)
         for number in range(100):
             router.available(Query(f"invented-{number}"))
-        assert len(router._pools) == 1
+        assert len(router._serving._pools) == 1
 
     def test_RO_01_without_one_it_is_404(self):
         with pytest.raises(GatewayError) as caught:

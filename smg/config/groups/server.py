@@ -128,6 +128,15 @@ class AdmissionSettings(Group, frozen=True):
             "times. 0: no limit.",
         ),
     ] = ()
+    tenant_model_limit: Annotated[
+        tuple[str, ...],
+        option(
+            "--tenant-model-limit",
+            "TENANT@MODEL=REQUESTS/TOKENS: limits per minute of one tenant, or of each with *, for one model, or for "
+            "all that begin like it with a * at the end, besides the tenant's others; may be given several times. "
+            "The model's own rule comes before the longest beginning, a tenant's before those of each. 0: no limit.",
+        ),
+    ] = ()
 
 
 class SecuritySettings(Group, frozen=True):

@@ -81,10 +81,11 @@ class Port:
             self._router.close(linger=0)
             pull.close(linger=0)
             raise
-        self._greetings = Inbox(self._router, greet)
-        self._outputs = Inbox(pull, take)
+        self._greet = greet
         self._lost = lost
         self._events = Inbox(self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED), self._disconnected)
+        self._greetings = Inbox(self._router, self._greeted)
+        self._outputs = Inbox(pull, take)
 
     def send(self, identity: bytes, frames: Sequence[Any]) -> None:
         """Send one message. Buffers behind its first two frames are tensors, which are not copied.
@@ -109,6 +110,11 @@ class Port:
         self._router.disable_monitor()
         for inbox in (self._events, self._greetings, self._outputs):
             inbox.close()
+
+    def _greeted(self, frames: list[bytes]) -> None:
+        # That the one before has gone must not be heard after its successor has come: it would be taken for gone.
+        self._events.look()
+        self._greet(frames)
 
     def _disconnected(self, _event: list[bytes]) -> None:
         # What the engine has still said counts.

@@ -2,7 +2,8 @@
 routing 1.8).
 
 The places in order of their names take ranges of prompt length. Until enough is known the ranges divide ``_FIRST``
-tokens evenly; then they follow what has come in the last period, so that each place gets the same number of tokens.
+tokens evenly; then they follow what came in the last period with requests, so that each place gets the same number of
+tokens.
 Every process learns from its own share of the requests, which is a fair sample; loads are those of all processes.
 """
 
@@ -47,9 +48,9 @@ class Bucket:
         if candidates.everyone is not self._everyone:
             self._follow(candidates)
         length = query.tokens or len(query.ids) or len(query.text) // BYTES_PER_TOKEN
-        self._recent.append((now, length))
         if now >= self._adjust_at:
             self._adjust(now)
+        self._recent.append((now, length))
         placement = candidates.placement
         idlest = placement.idlest(self._rotation.next(query))
         position = self._of(length, candidates)
@@ -76,7 +77,8 @@ class Bucket:
 
     def _adjust(self, now: float) -> None:
         self._adjust_at = now + self._period
-        while self._recent and self._recent[0][0] < now - self._period:
+        # Measured from the last request, however long ago it was: bursts are learned from as well.
+        while self._recent and self._recent[0][0] < self._recent[-1][0] - self._period:
             self._recent.popleft()
         lengths = sorted(length for _, length in self._recent)
         share = sum(lengths) / len(self._names)

@@ -8,32 +8,35 @@ from smg._native.hashes import blake3_64
 from smg.routing.candidates import Candidates, Place
 
 VIRTUAL_NODES = 150
+# Share of points that may be of names that have gone.
+_GONE = 0.1
 
 
 class HashRing:
     """Names at 150 points each; a key's owner is the first at or after the key's own point.
 
-    A name that comes or goes moves nobody else, and costs one pass over the points and not a new ring: fleets of
-    thousands change while requests wait.
+    A name that comes or goes moves nobody else, and costs one pass over the points at most and not a new ring: fleets
+    of thousands change while requests wait. Points of names that have gone are passed over until they are many.
     """
 
     def __init__(self, names: Collection[str] = ()) -> None:
         self._names: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         self._points = np.empty(0, np.uint64)
-        self._owners = np.empty(0, np.int64)
+        self._owners = np.empty(0, np.int32)
         self._last = 0
         self.update(names)
 
     def update(self, names: Collection[str]) -> None:
         """Hold exactly ``names``."""
         wanted = set(names)
-        gone = [self._numbers.pop(name) for name in self._numbers.keys() - wanted]
-        if gone:
-            kept = np.isin(self._owners, gone, invert=True)
+        for name in self._numbers.keys() - wanted:
+            del self._names[self._numbers.pop(name)]
+        if len(self._points) > (1 + _GONE) * VIRTUAL_NODES * len(self._names):
+            here = np.zeros(self._last, np.bool_)
+            here[list(self._names)] = True
+            kept = here[self._owners]
             self._points, self._owners = self._points[kept], self._owners[kept]
-            for number in gone:
-                del self._names[number]
         new = sorted(wanted - self._numbers.keys())
         if not new:
             return
@@ -49,7 +52,7 @@ class HashRing:
         added = added[order]
         places = np.searchsorted(self._points, added)
         self._points = np.insert(self._points, places, added)
-        self._owners = np.insert(self._owners, places, np.array(owners, np.int64)[order])
+        self._owners = np.insert(self._owners, places, np.array(owners, np.int32)[order])
 
     def walk(self, key: str) -> Iterator[str]:
         """Names from the key's owner on, clockwise, each once."""
@@ -58,7 +61,7 @@ class HashRing:
         seen: set[int] = set()
         for step in range(count):
             owner = int(self._owners[(start + step) % count])
-            if owner not in seen:
+            if owner in self._names and owner not in seen:
                 seen.add(owner)
                 yield self._names[owner]
 

@@ -38,6 +38,19 @@ class Place:
         source = await self.workers[process - 1].open(RequestContext("q"), request(**changes))
         return await drain(source)
 
+    async def served(self, process: int = 1, **changes) -> list[int]:
+        """The ids of an answer, asked for again as long as the engine is said to be gone.
+
+        A request that is sent while the engine changes may go where nobody reads any more, and fails then.
+        """
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    return ids(await self.run(process, **changes))
+                except GatewayError as error:
+                    assert error.worker_fault
+                await asyncio.sleep(0.01)
+
 
 @pytest.fixture
 async def at(tmp_path, monkeypatch):
@@ -181,7 +194,7 @@ class TestEnds:
         at.scheduler.tokens = lambda asked: [5] * 60
         at.scheduler.delay = 0.05
         source = await at.workers[0].open(RequestContext("q"), request())
-        assert ids(await source.next()) == [5]
+        assert set(ids(await source.next())) == {5}
         await at.scheduler.__aexit__()
         with pytest.raises(GatewayError) as caught:
             await drain(source)
@@ -191,8 +204,8 @@ class TestEnds:
         await at.scheduler.__aexit__()
         async with MockScheduler(parse(at.control.url).handshake, lambda asked: [8]) as again:
             for process in (1, 2):
-                assert ids(await at.run(process, id=f"r{process}")) == [8]
-            assert len(again.adds) == 2
+                assert await at.served(process, id=f"r{process}") == [8]
+            assert {asked[RID] for asked in again.adds} == {"r1", "r2"}
 
     async def test_a_control_process_that_starts_later_goes_on(self, at):
         await at.control.close()
@@ -206,7 +219,7 @@ class TestEnds:
         async with asyncio.timeout(5):
             while not await connected():  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
-        assert ids(await at.run()) == [5, 6, 7]
+        assert await at.served() == [5, 6, 7]
         await again.close()
 
     async def test_messages_that_cannot_be_read_harm_nobody(self, at):
