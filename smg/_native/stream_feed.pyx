@@ -168,7 +168,7 @@ cdef class StreamFeed:
         if self.pump.lanes is not NULL or not self.feeds(table, rows):
             raise ValueError("these rows cannot be fed natively")
         self.table = table
-        self.cells = [table.cells[row] for row in rows]
+        self.cells = [table.cell_at(row) for row in rows]
         self.pump.count = <uint32_t>len(self.cells)
         self.pump.lanes = <Lane *>calloc(self.pump.count, sizeof(Lane))
         if self.pump.lanes is NULL:
@@ -195,7 +195,7 @@ cdef class StreamFeed:
         Rows that a parser reads are alike by turns.
         """
         cdef Cell cell, first
-        cells = [table.cells[row] for row in rows]
+        cells = [table.cell_at(row) for row in rows]
         if not cells:
             return False
         first = next((cell for cell in cells if (<Cell>cell).sink is not None), cells[0])
