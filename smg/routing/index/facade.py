@@ -10,7 +10,7 @@ from smg.routing.candidates import Candidates, Place
 from smg.routing.router import Query
 
 # Blocks of a prompt that may take long to enter, and the time an event loop has for it at once, in seconds.
-_MANY = 512
+_MANY = 256
 _STEP_SECS = 0.0005
 # Nobody else holds these tasks.
 _running: set[asyncio.Task[None]] = set()
