@@ -32,6 +32,8 @@ cdef extern from "Python.h":
 cdef enum:
     # Below this, hashing takes less time than giving the GIL away can cost.
     LONG_TEXT = 16 * 1024
+    # Positions that are looked for between two times with the GIL.
+    FOUND = 256
     # What the allocator and the bucket of a node take, about.
     OVERHEAD = 32
 
@@ -348,11 +350,20 @@ cdef class EncodeCache:
 
 
 cdef list _find_in_array(const uint32_t[::1] ids, const unsigned char *flags, Py_ssize_t size):
-    cdef Py_ssize_t at
+    """As ``find_ids``, mostly without the GIL: these are many."""
+    cdef Py_ssize_t at = 0, each, count, end = ids.shape[0]
+    cdef Py_ssize_t[FOUND] places
     cdef list found = []
-    for at in range(ids.shape[0]):
-        if ids[at] < <size_t>size and flags[ids[at]]:
-            found.append(at)
+    while at < end:
+        with nogil:
+            count = 0
+            while at < end and count < FOUND:
+                if ids[at] < <size_t>size and flags[ids[at]]:
+                    places[count] = at
+                    count += 1
+                at += 1
+        for each in range(count):
+            found.append(places[each])
     return found
 
 

@@ -1,5 +1,6 @@
 """Token ids as Python sees them: few as a list of ints, many as an array of unsigned ints (field case PF-01)."""
 
+from array import array
 from collections.abc import Sequence
 
 LONG_IDS: int  # so many ids and more are an array
@@ -12,3 +13,6 @@ def compact(ids: Sequence[int]) -> Sequence[int]:
 
 def joined(head: Sequence[int], tail: Sequence[int]) -> Sequence[int]:
     """Return the ids of ``head`` and ``tail``, lists or arrays, in one; maybe one of them as it is."""
+
+def as_json(ids: array[int]) -> bytes:
+    """The JSON text of many ids, an array of unsigned ints, made without an int for each and without the GIL."""

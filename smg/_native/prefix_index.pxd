@@ -16,9 +16,18 @@ cdef class PrefixIndex(PrefixSegment):
     cdef int64_t _late_count
     cdef readonly int64_t dropped
 
-    cdef int64_t _learn(self, PrefixKeys keys, cell ticket)
+    cdef cell _next_tick(self) noexcept
+    cdef int64_t _learn(self, PrefixKeys keys, cell ticket, cell tick, int64_t start, double *until)
     cdef int64_t _write(
-        self, const uint64_t *keys, int64_t count, cell tick, cell ticket, int64_t *missed, int64_t *misses
+        self,
+        const uint64_t *keys,
+        int64_t start,
+        int64_t count,
+        cell tick,
+        cell ticket,
+        double *until,
+        int64_t *missed,
+        int64_t *misses,
     ) noexcept nogil
     cdef void _defer(self, cell key, cell used, cell ticket)
     cdef bint current(self, cell ticket) noexcept nogil

@@ -21,6 +21,17 @@ class PrefixIndex(PrefixSegment):
         Every block of the prompt counts as used now. A ticket that is no longer valid learns nothing and returns 0.
         """
 
+    def insert_some(self, keys: PrefixKeys, ticket: int, tick: int, start: int, seconds: float) -> int:
+        """Do what ``insert`` does from block ``start`` on, and stop after about ``seconds``.
+
+        All calls for one prompt have one ``tick`` (``next_tick``), so that none of its blocks seems older than those
+        behind it. Returns the block to go on from, or -1: everything is entered that there is room for, or the ticket
+        is no longer valid. Raises ValueError for a negative ``start``.
+        """
+
+    def next_tick(self) -> int:
+        """Take the number of an ``insert``."""
+
     def withdraw(self, keys: PrefixKeys, ticket: int, depth: int) -> None:
         """Take back an ``insert`` from block ``depth`` on: the worker does not hold it after all.
 

@@ -12,6 +12,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from smg._native.atomics cimport c_add, c_know_me, c_load, c_load_acquire, c_raise, cell
+from smg._native.monotonic cimport monotonic
 from smg._native.prefix_keys cimport PrefixKeys, keys_of_text, keys_of_tokens
 from smg._native.prefix_segment cimport (
     COLUMNS,
@@ -74,6 +75,8 @@ cdef enum:
     _LATE = 4096
     # Up to so many blocks, reading all of them ahead is as quick as searching.
     _SHORT = 6
+    # Entries that are made between two looks at the clock.
+    _PAUSE = 8
     # Below this, an operation takes less time than giving the GIL away can cost.
     _LONG = 256
 
@@ -93,25 +96,41 @@ cdef class PrefixIndex(PrefixSegment):
 
     def insert(self, PrefixKeys keys not None, cell ticket):
         self._open()
-        return self._learn(keys, ticket)
+        return self._learn(keys, ticket, self._next_tick(), 0, NULL)
 
     def insert_text(self, text, uint64_t salt, cell ticket):
         self._open()
-        return self._learn(keys_of_text(text, salt), ticket)
+        return self._learn(keys_of_text(text, salt), ticket, self._next_tick(), 0, NULL)
 
-    cdef int64_t _learn(self, PrefixKeys keys, cell ticket):
+    def insert_some(self, PrefixKeys keys not None, cell ticket, cell tick, int64_t start, double seconds):
+        self._open()
+        if start < 0:
+            raise ValueError(f"there is no block {start}")
+        cdef double until = monotonic() + seconds
+        cdef int64_t reached = self._learn(keys, ticket, tick, start, &until)
+        return reached if until == 0 else -1
+
+    def next_tick(self):
+        self._open()
+        return self._next_tick()
+
+    cdef cell _next_tick(self) noexcept:
+        return c_add(self._base + H_TICK, 1) + 1
+
+    cdef int64_t _learn(self, PrefixKeys keys, cell ticket, cell tick, int64_t start, double *until):
+        """Enter a holder for the keys from ``start`` on; returns up to where that went. ``until`` is as in ``_write``."""
         cdef int64_t missed[_MISSED]
         cdef int64_t misses = 0, at, written
-        cdef cell tick = c_add(self._base + H_TICK, 1) + 1, group
+        cdef cell group
         if slot_of(ticket) >= self._slots or not holds(ticket):
             return 0
         if self._late_count:
             self.flush()
-        if keys.count >= _LONG:
+        if keys.count - start >= _LONG:
             with nogil:
-                written = self._write(keys.keys, keys.count, tick, ticket, missed, &misses)
+                written = self._write(keys.keys, start, keys.count, tick, ticket, until, missed, &misses)
         else:
-            written = self._write(keys.keys, keys.count, tick, ticket, missed, &misses)
+            written = self._write(keys.keys, start, keys.count, tick, ticket, until, missed, &misses)
         group = column_of(ticket) >> 6
         for at in range(min(misses, <int64_t>_MISSED)):
             self._defer(grouped(keys.keys[missed[at]], group), used_at(tick, missed[at], group), ticket)
@@ -119,12 +138,24 @@ cdef class PrefixIndex(PrefixSegment):
         return written
 
     cdef int64_t _write(
-        self, const uint64_t *keys, int64_t count, cell tick, cell ticket, int64_t *missed, int64_t *misses
+        self,
+        const uint64_t *keys,
+        int64_t start,
+        int64_t count,
+        cell tick,
+        cell ticket,
+        double *until,
+        int64_t *missed,
+        int64_t *misses,
     ) noexcept nogil:
-        """Enter a holder for all keys. Returns how many there was room for; lists those whose shard was taken."""
+        """Enter a holder for the keys from ``start`` on. Returns up to where there was room and time; lists those whose
+        shard was taken.
+
+        Ends at the time ``until`` (NULL: never), which is 0 afterwards if that was the reason.
+        """
         cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
         cdef cell floor = c_load_acquire(self._table.floor), used, key
-        cdef int64_t at, start = 0, end
+        cdef int64_t at, end, entered = 0
         cdef int outcome
         cdef Place places[_BATCH]
         self._enter()
@@ -151,6 +182,12 @@ cdef class PrefixIndex(PrefixSegment):
                     if misses[0] < _MISSED:
                         missed[misses[0]] = at
                     misses[0] += 1
+                entered += 1
+                # What takes time is to lay out shards anew, and many are full at about the same time.
+                if until is not NULL and entered % _PAUSE == 0 and at + 1 < count and monotonic() >= until[0]:
+                    until[0] = 0
+                    self._exit()
+                    return at + 1
             start = end
         self._exit()
         return count

@@ -15,10 +15,10 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from smg._native.buffer cimport Buffer, buffer_append, buffer_clear
 from smg._native.grpc_stream cimport NO_ROOM, TAKEN, Collection, Stream, Tokens, collect_messages, collect_tokens
+from smg._native.monotonic cimport monotonic
 from smg._native.stream_row cimport Bytes, row_feed, row_feed_direct
 from smg._native.stream_table cimport Cell, StreamTable
 from smg._native.wire cimport HOT, NO_MEMORY, Chunk, read_chunk
@@ -123,7 +123,6 @@ cdef bint _send(Pump *pump) noexcept nogil:
     cdef const char *tail = b"\r\n"
     cdef iovec[3] parts
     cdef msghdr message
-    cdef timespec now
     cdef Py_ssize_t taken
     cdef size_t skip, part
     cdef int place
@@ -140,8 +139,7 @@ cdef bint _send(Pump *pump) noexcept nogil:
     if taken <= 0:
         # Nothing has left, so the events can go another way. That the peer has closed is for the transport to find out.
         return False
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    pump.last_sent = <double>now.tv_sec + 1e-9 * <double>now.tv_nsec
+    pump.last_sent = monotonic()
     skip = <size_t>taken
     for place in range(3):
         part = min(skip, parts[place].iov_len)
@@ -168,7 +166,7 @@ cdef class StreamFeed:
         if self.pump.lanes is not NULL or not self.feeds(table, rows):
             raise ValueError("these rows cannot be fed natively")
         self.table = table
-        self.cells = [table.cells[row] for row in rows]
+        self.cells = [table.cell_at(row) for row in rows]
         self.pump.count = <uint32_t>len(self.cells)
         self.pump.lanes = <Lane *>calloc(self.pump.count, sizeof(Lane))
         if self.pump.lanes is NULL:
@@ -195,7 +193,7 @@ cdef class StreamFeed:
         Rows that a parser reads are alike by turns.
         """
         cdef Cell cell, first
-        cells = [table.cells[row] for row in rows]
+        cells = [table.cell_at(row) for row in rows]
         if not cells:
             return False
         first = next((cell for cell in cells if (<Cell>cell).sink is not None), cells[0])

@@ -75,6 +75,7 @@ cdef struct Row:
     bint over
 
 
+cdef int32_t *ids_room(Ids *ids, Py_ssize_t count) except NULL nogil
 cdef int ids_append(Ids *ids, int32_t token) except -1 nogil
 cdef int template_fill(Template *template, tuple pieces, tuple holes) except -1
 cdef void template_free(Template *template) noexcept

@@ -43,17 +43,22 @@ cdef unsigned char *_more(Bytes *buffer, Py_ssize_t size) except NULL nogil:
     return buffer.data + buffer.size
 
 
-cdef int ids_append(Ids *ids, int32_t token) except -1 nogil:
-    cdef Py_ssize_t room
+cdef int32_t *ids_room(Ids *ids, Py_ssize_t count) except NULL nogil:
+    """Make room for ``count`` more ids and return where they go."""
+    cdef Py_ssize_t room = ids.room
     cdef void *data
-    if ids.size == ids.room:
-        room = max(2 * ids.room, 16)
+    if ids.data == NULL or ids.size + count > room:
+        room = max(ids.size + count, 2 * room, 16)
         data = realloc(ids.data, room * sizeof(int32_t))
         if data == NULL:
             _out_of_memory()
         ids.data = <int32_t *>data
         ids.room = room
-    ids.data[ids.size] = token
+    return ids.data + ids.size
+
+
+cdef int ids_append(Ids *ids, int32_t token) except -1 nogil:
+    ids_room(ids, 1)[0] = token
     ids.size += 1
     return 0
 

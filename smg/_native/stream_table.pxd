@@ -25,13 +25,14 @@ cdef class Cell:
 
 cdef class StreamTable:
     cdef object output
-    cdef dict cells
+    # By handle; None where a row was closed, whose handle is among ``free``.
+    cdef list cells
     cdef list free
     # Ids being fed and events being written; used only while no Python code can run.
     cdef Ids ids_in
     cdef Bytes events
-    cdef Row *row_at(self, int handle) except NULL
-    cdef int take_in(self, object ids) except -1
+    cdef Cell cell_at(self, object row)
+    cdef Py_ssize_t take_in(self, object ids) except -1
     cdef int feed_cell(self, Cell cell, object ids, object logprobs) except -1
     cdef bytes written(self)
     cdef int deliver(self, Cell cell, object data, object ids, object logprobs) except -1

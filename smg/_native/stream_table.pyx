@@ -10,19 +10,22 @@ may wait milliseconds to have it back.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.sequence cimport PySequence_Fast, PySequence_Fast_GET_ITEM, PySequence_Fast_GET_SIZE
+from cpython.ref cimport PyObject
+from cpython.sequence cimport PySequence_Fast, PySequence_Fast_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free
 
 from smg._native.json_scan cimport JsonScan
 from smg._native.python_scan cimport PythonScan
+from smg._native.small_int cimport small_int
 from smg._native.stop_scan cimport StopAutomaton
 from smg._native.stream_row cimport (
     Bytes,
     Row,
     Template,
     ids_append,
+    ids_room,
     row_feed,
     row_feed_direct,
     row_flush,
@@ -32,6 +35,9 @@ from smg._native.stream_row cimport (
     template_free,
 )
 from smg._native.vocab_table cimport VocabTable
+
+cdef extern from "Python.h":
+    PyObject **PySequence_Fast_ITEMS(object sequence)
 
 cdef enum:
     # Room for events that one large feed needed is given back.
@@ -128,7 +134,7 @@ cdef class StreamTable:
     """
 
     def __cinit__(self):
-        self.cells = {}
+        self.cells = []
         self.free = []
 
     def __init__(self, output):
@@ -145,17 +151,21 @@ cdef class StreamTable:
         Raises ValueError for an empty stop string, or more of them than ``StopAutomaton`` takes.
         """
         cdef Cell cell = Cell(spec, decoder, tap)
-        cell.handle = self.free.pop() if self.free else len(self.cells)
-        self.cells[cell.handle] = cell
+        if self.free:
+            cell.handle = self.free.pop()
+            self.cells[cell.handle] = cell
+        else:
+            cell.handle = <int>len(self.cells)
+            self.cells.append(cell)
         return cell.handle
 
-    def direct(self, int row, sink, template, counter, wait=None):
+    def direct(self, row, sink, template, counter, wait=None):
         """Send the row's further text straight to ``sink``; the tap then only hears of the stop and the end.
 
         With ``wait`` only up to what a parser waits for: then the tap gets the rest, and the row is tapped again. Raises
         ValueError for a template whose pieces and holes do not fit, or with a hole of an unknown name.
         """
-        cdef Cell cell = self.cells[row]
+        cdef Cell cell = self.cell_at(row)
         cdef StopAutomaton marks
         cdef JsonScan json
         cdef PythonScan python
@@ -183,15 +193,14 @@ cdef class StreamTable:
                 wait.kind == "held",
             )
 
-    def feed(self, int row, ids, logprobs=None):
+    def feed(self, row, ids, logprobs=None):
         """Feed new ids; False when the row has stopped (now or before) and the engine should be told.
 
         Ids after a stop are discarded and not counted. Raises ValueError, before anything is taken, for an id that no
         vocabulary can have (beyond 31 bits).
         """
-        cdef Cell cell = self.cells[row]
-        if not cell.row.over and ids:
-            self.feed_cell(cell, ids, logprobs)
+        cdef Cell cell = self.cell_at(row)
+        self.feed_cell(cell, ids, logprobs)
         return not cell.row.over
 
     def feed_many(self, batch):
@@ -200,17 +209,16 @@ cdef class StreamTable:
         A row that a tap closes on the way is passed over. Raises as ``feed``; KeyError before anything is fed.
         """
         cdef Cell cell
-        cdef list cells = [self.cells[row] for row, _ in batch], stopped = []
+        cdef list cells = [self.cell_at(row) for row, _ in batch], stopped = []
         for cell, (row, ids) in zip(cells, batch):
-            if not cell.row.over and ids:
-                self.feed_cell(cell, ids, None)
+            self.feed_cell(cell, ids, None)
             if cell.row.over:
                 stopped.append(row)
         return stopped
 
-    def finish(self, int row):
+    def finish(self, row):
         """End of the engine's stream: flush held text and undecoded bytes (as U+FFFD) to the sink or the tap."""
-        cdef Cell cell = self.cells[row]
+        cdef Cell cell = self.cell_at(row)
         cdef long long sequence = 0
         cdef bytes data = None
         if cell.row.over:
@@ -226,54 +234,67 @@ cdef class StreamTable:
             data = self.written()
         self.deliver(cell, data, (), None)
 
-    def ids(self, int row):
+    def ids(self, row):
         """All ids the row has taken (resume, budgets, storage)."""
-        cdef Cell cell = self.cells[row]
+        cdef Cell cell = self.cell_at(row)
         cdef Py_ssize_t at
         return [cell.row.taken.data[at] for at in range(cell.row.taken.size)]
 
-    def text(self, int row):
+    def text(self, row):
         """All text the row has emitted, without seals."""
-        cdef Cell cell = self.cells[row]
+        cdef Cell cell = self.cell_at(row)
         cdef str text
         if cell.row.sent == 0:
             return ""
         text = PyUnicode_DecodeUTF8(<const char *>cell.row.text.data, cell.row.sent, NULL)
         return text.replace(SEAL, "") if cell.row.sealed.size else text
 
-    def close(self, int row):
+    def close(self, row):
         """Forget the row."""
-        cdef Cell cell = self.cells.pop(row)
+        cdef Cell cell = self.cell_at(row)
         # A tap may close a row that is being fed.
         cell.row.over = True
-        self.free.append(row)
+        self.cells[cell.handle] = None
+        self.free.append(cell.handle)
 
     def __len__(self):
-        return len(self.cells)
+        return len(self.cells) - len(self.free)
 
-    cdef Row *row_at(self, int handle) except NULL:
-        """The row behind a handle; it stays where it is until ``close``."""
-        cdef Cell cell = self.cells[handle]
-        return &cell.row
+    cdef Cell cell_at(self, object row):
+        """The open row with this handle. Raises KeyError when there is none."""
+        cdef Py_ssize_t handle = row
+        cdef Cell cell = None
+        if 0 <= handle < len(self.cells):
+            cell = self.cells[handle]
+        if cell is None:
+            raise KeyError(row)
+        return cell
 
-    cdef int take_in(self, object ids) except -1:
-        """Convert ``ids`` to ``ids_in``."""
+    cdef Py_ssize_t take_in(self, object ids) except -1:
+        """Convert ``ids`` to ``ids_in`` and return how many there are."""
         cdef object fast = PySequence_Fast(ids, "ids must be a sequence")
-        cdef Py_ssize_t at
-        cdef long long token
+        cdef PyObject **items = PySequence_Fast_ITEMS(fast)
+        cdef Py_ssize_t at, count = PySequence_Fast_GET_SIZE(fast)
+        cdef int32_t *out
+        cdef long long token = 0
         self.ids_in.size = 0
-        for at in range(PySequence_Fast_GET_SIZE(fast)):
-            token = <object>PySequence_Fast_GET_ITEM(fast, at)
+        out = ids_room(&self.ids_in, count)
+        for at in range(count):
+            if not small_int(items[at], &token):
+                token = <object>items[at]
             if not -(2**31) <= token < 2**31:
                 raise ValueError(f"token id {token} is beyond 31 bits")
-            ids_append(&self.ids_in, <int32_t>token)
-        return 0
+            out[at] = <int32_t>token
+        self.ids_in.size = count
+        return count
 
     cdef int feed_cell(self, Cell cell, object ids, object logprobs) except -1:
+        """Do what ``feed`` does. What a tap does to the table meanwhile comes after the last look at ``ids_in``."""
         cdef Py_ssize_t taken
         cdef long long sequence = 0
         cdef bytes data = None
-        self.take_in(ids)
+        if cell.row.over or self.take_in(ids) == 0:
+            return 0
         if cell.sink is None:
             taken = row_feed(&cell.row, self.ids_in.data, self.ids_in.size)
         else:
@@ -289,7 +310,9 @@ cdef class StreamTable:
         if logprobs is not None:
             # A hidden end token is none of the text.
             logprobs = logprobs[: taken - (cell.row.ended and not cell.row.stop_visible)]
-        self.deliver(cell, data, ids[:taken] if cell.tells() else None, logprobs)
+        if taken < self.ids_in.size:
+            ids = ids[:taken]
+        self.deliver(cell, data, ids, logprobs)
         return 0
 
     cdef bytes written(self):

@@ -12,6 +12,14 @@ from typing import cast
 from sanic import Request
 
 
+def chunked(request: Request) -> bool:
+    """Whether the body of ``request``'s answer, whose head has been sent, goes out in chunks."""
+    stream = request.stream
+    if stream is None:
+        return False
+    return bool(getattr(stream, "response_func", None) == getattr(stream, "http1_response_chunked", request))
+
+
 class DirectSocket:
     """A descriptor of the socket of ``request``'s connection.
 
@@ -21,12 +29,8 @@ class DirectSocket:
     def __init__(self, request: Request) -> None:
         self._transport = cast("asyncio.Transport", request.transport)
         self._descriptor = -1
-        stream = request.stream
-        chunked = stream is not None and getattr(stream, "response_func", None) == getattr(
-            stream, "http1_response_chunked", self
-        )
         sock = self._transport.get_extra_info("socket")
-        if chunked and sock is not None and self._transport.get_extra_info("sslcontext") is None:
+        if chunked(request) and sock is not None and self._transport.get_extra_info("sslcontext") is None:
             # Without a descriptor everything goes through the transport, as under TLS.
             with contextlib.suppress(OSError):
                 self._descriptor = os.dup(sock.fileno())

@@ -186,7 +186,8 @@ class ForwardedStream:
                 raise await self._refused(answer)
             while data := await self._relay.read():
                 self._sink.write(data)
-                await self._sink.drain()
+                if not self._sink.flush():
+                    await self._sink.drain()
         except GatewayError as error:
             self._sink.write(self._manner.failure(error))
 

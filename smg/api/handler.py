@@ -14,7 +14,7 @@ from smg.api.forward import forward, route
 from smg.api.manner import DialectManner
 from smg.api.stream import Stream, transport, worker_header
 from smg.core import clock
-from smg.core.background import background
+from smg.core.background import beside
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
@@ -120,7 +120,7 @@ async def _decode(
         if len(request.body) > LONG_BODY:
             await turn()
         return dialect.decode(*arguments)
-    return await background(dialect.decode, *arguments)
+    return await beside(dialect.decode, *arguments)
 
 
 async def _buffered(

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from sanic import Request
 from sanic.exceptions import RequestCancelled
 from sanic.response import BaseHTTPResponse
 
-from smg.api.direct_socket import DirectSocket
+from smg.api.direct_socket import DirectSocket, chunked
 from smg.core.stream import Feeder
 
 # Above this many unsent bytes ``write`` asks for a drain. Sanic's own mark for its transport is as high, so that one
@@ -31,6 +32,8 @@ class ResponseSink:
         # Asked once and forgotten: whoever holds the sink mostly is the one to ask.
         self._headers: Callable[[], Mapping[str, str]] | None = headers
         self._response: BaseHTTPResponse | None = None
+        # Once the head has been sent, where chunks may be written to; None: Sanic sends everything.
+        self._chunks: asyncio.Transport | None = None
         self.started = False
         self._parts: list[bytes] = []
         self._size = 0
@@ -55,6 +58,23 @@ class ResponseSink:
             self._parts.append(data)
             self._size += len(data)
         return self._size < HIGH_WATER
+
+    def flush(self) -> bool:
+        """Send what was written, if the transport takes it at once; False: ``drain`` has to.
+
+        For each token of a stream: what Sanic does besides takes as long as all the rest of sending.
+        """
+        if not self._parts:
+            return True
+        way = self._chunks
+        if way is None or self._feeder is not None or self.busy or way.is_closing() or way.get_write_buffer_size():
+            return False
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        way.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self._last_sent = asyncio.get_running_loop().time()
+        return True
 
     async def drain(self) -> None:
         """Send what was written; returns when the transport can take more. Raises ConnectionError."""
@@ -87,6 +107,7 @@ class ResponseSink:
     def close(self) -> None:
         """Let go of the socket; nothing is written any more. Idempotent."""
         self._headers = None
+        self._chunks = None
         if self._feeder is not None:
             self._feeder.disarm()
         if self._socket is not None:
@@ -108,6 +129,8 @@ class ResponseSink:
                     )
                     self._headers = None
                 await self._response.send(data, end_stream=end)
+                if not end and self._chunks is None and chunked(self._request):
+                    self._chunks = cast("asyncio.Transport", self._request.transport)
             except RequestCancelled:
                 raise ConnectionResetError("the client has closed the connection") from None
             self._last_sent = asyncio.get_running_loop().time()

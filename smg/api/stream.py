@@ -129,6 +129,8 @@ class Stream:
 
     async def _deliver(self, *, end: bool = False) -> None:
         """Send what was written, unless the request is cancelled while the client does not read."""
+        if not end and not self._ctx.cancel and self._sink.flush():
+            return
         send = self._sink.finish() if end else self._sink.drain()
         try:
             if self._ctx.cancel:

@@ -26,6 +26,15 @@ async def background(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     return await asyncio.get_running_loop().run_in_executor(_threads(), lambda: function(*args, **kwargs))
 
 
+async def beside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run ``function`` on a thread of the event loop's own priority and return or raise what it does.
+
+    For work that holds the GIL nearly all the time: at a low priority it would also hold it while it waits for a
+    processor, and the loop with it.
+    """
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*args, **kwargs))
+
+
 def step_back() -> None:
     """Lower the priority of the calling thread."""
     # Linux gives every thread a niceness of its own. Elsewhere, or when it is forbidden, threads keep theirs.

@@ -176,14 +176,14 @@ class RowSpec(msgspec.Struct, frozen=True):
     continues: bool = False
 
 
-class RowOutput(msgspec.Struct):
+class RowOutput(msgspec.Struct, gc=False):
     """What one feed brought for a tapped row.
 
     ``text`` is whole characters that can no longer be part of a stop string, with a ``SEAL`` before each sealed marker,
     which is never held apart from it. ``ids`` and ``logprobs`` are those taken
     (also when their text is still held); a hidden end token is among the ids but has no row of logprobs. ``stopped`` is
     set once: the row takes nothing more; ``matched`` is the stop string or id (None for EOS). The output of ``finish``
-    has no ids.
+    has no ids. ``ids`` may be the sequence that was fed: neither side changes it.
     """
 
     choice: int

@@ -56,7 +56,8 @@ class Shield:
 
         The search holds no GIL: in a long text with many beginnings of many special tokens it takes time.
         """
-        if text in self._clean:
+        # Long texts are not asked for: to hash one takes as long as to copy it, with the GIL.
+        if len(text) <= _WORD and text in self._clean:
             return text
         data = text.encode("utf-8", "surrogatepass")
         if not any(finder.edges(data) for finder in self._finders):

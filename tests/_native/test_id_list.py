@@ -1,5 +1,6 @@
 """Ids as a list or, if they are many, as an array (field case PF-01)."""
 
+import json
 from array import array
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smg._native.encode_cache import EncodeCache, find_ids
-from smg._native.id_list import LONG_IDS, compact, joined
+from smg._native.id_list import LONG_IDS, as_json, compact, joined
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=20)
 
@@ -60,3 +61,17 @@ def test_ids_are_found_in_arrays_as_in_lists(ids, wanted):
 def test_other_sequences_are_not_remembered(other):
     with pytest.raises((ValueError, TypeError)):
         EncodeCache(1 << 20).put("a text", False, other)
+
+
+@given(
+    st.lists(
+        st.integers(0, 10).map(lambda digits: 10**digits - 1).filter(lambda id: id < 2**32) | st.integers(0, 2**32 - 1)
+    )
+)
+def test_ids_are_written_as_json(ids):
+    assert as_json(array("I", ids)) == json.dumps(ids, separators=(",", ":")).encode()
+
+
+def test_only_arrays_of_unsigned_ints_are_written():
+    with pytest.raises(ValueError, match="mismatch"):
+        as_json(array("Q", [1]))

@@ -60,6 +60,15 @@ class Agreement(RuleBasedStateMachine):
         assert self.index.insert(keys, self.index.ticket(slot)) == keys.count
         self.model.insert(keys, str(slot), self.index.tick)
 
+    @rule(slot=slots, prompt=prompts)
+    def send_in_steps(self, slot, prompt):
+        keys, tick, start, steps = keys_of(prompt), self.index.next_tick(), 0, 0
+        while start >= 0:
+            start = self.index.insert_some(keys, self.index.ticket(slot), tick, start, 0.0)
+            steps += 1
+        assert steps <= 1 + keys.count // 8
+        self.model.insert(keys, str(slot), tick)
+
     @rule(age=st.integers(0, 6))
     def expire(self, age):
         self.index.expire(max(self.index.tick - age, 0))
@@ -196,6 +205,46 @@ class TestKeys:
         for size in (0, 1, 40, 5000):
             keys = index.token_keys(range(size), BLOCK, 7, 3)
             assert keys.tolist() == PrefixKeys.of_tokens(range(size), BLOCK, 7, 3).tolist()
+
+
+class TestSteps:
+    """A long prompt is entered piece by piece."""
+
+    def test_a_step_ends_when_its_time_is_over_and_tells_where(self, index):
+        keys, ticket = keys_of(list(range(2 * 60))), index.admit(0)
+        tick = index.next_tick()
+        assert index.insert_some(keys, ticket, tick, 0, 0.0) == 8
+        assert planes(index, keys, [0]) == [(8, 0)]
+        assert index.insert_some(keys, ticket, tick, 8, 0.0) == 16
+        assert index.insert_some(keys, ticket, tick, 16, 60.0) == -1
+        assert planes(index, keys, [0]) == [(60, 0)]
+        assert index.tick == tick, "one prompt, one number"
+
+    def test_what_is_known_takes_no_time(self, index):
+        keys, ticket = keys_of(list(range(2 * 60))), index.admit(0)
+        index.insert(keys, ticket)
+        assert index.insert_some(keys, ticket, index.next_tick(), 0, 0.0) == -1
+
+    def test_the_rest_of_a_worker_that_has_left_is_not_entered(self, index):
+        keys, ticket = keys_of(list(range(2 * 60))), index.admit(0)
+        tick = index.next_tick()
+        start = index.insert_some(keys, ticket, tick, 0, 0.0)
+        index.dismiss(0)
+        index.admit(0)
+        assert index.insert_some(keys, ticket, tick, start, 0.0) == -1
+        assert planes(index, keys, [0]) == [(0, 0)]
+
+    def test_a_prompt_longer_than_the_index_comes_to_an_end(self, index):
+        keys = keys_of(list(range(4 * index.counts()["capacity"])))
+        ticket, tick, start = index.admit(0), index.next_tick(), 0
+        while (went := index.insert_some(keys, ticket, tick, start, 0.0)) >= 0:
+            assert went > start
+            start = went
+        assert 0 < start < keys.count
+
+    def test_there_is_nothing_before_the_first_block(self, index):
+        with pytest.raises(ValueError, match="no block -1"):
+            index.insert_some(keys_of([1, 2]), index.admit(0), 1, -1, 1.0)
 
 
 class TestEviction:

@@ -131,3 +131,44 @@ async def test_nothing_is_written_to_a_transport_that_closes(answer):
     answer.transport.closing = True
     answer.sink.close()
     assert answer.transport.written == [b"head"]
+
+
+async def test_a_chunk_that_the_transport_takes_at_once_goes_there_without_a_wait(answer):
+    answer.sink.write(b"one ")
+    answer.sink.write(b"two")
+    assert answer.sink.flush()
+    assert answer.transport.written == [b"head", b"7\r\none two\r\n"]
+    assert answer.sink.flush(), "nothing is left"
+    await answer.sink.finish()
+    assert answer.sent[1:] == [(b"", True)]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda answer: setattr(answer.transport, "buffered", 1),
+        lambda answer: setattr(answer.transport, "closing", True),
+        lambda answer: answer.sink.close(),
+        lend,
+    ],
+    ids=["buffered", "closing", "closed", "lent"],
+)
+async def test_a_chunk_that_has_to_wait_is_kept_for_the_drain(spoil, answer):
+    spoil(answer)
+    answer.sink.write(b"next")
+    assert not answer.sink.flush()
+    await answer.sink.drain()
+    assert answer.sent[1:] == [(b"next", False)]
+
+
+async def test_an_answer_that_is_not_chunked_is_left_to_sanic():
+    ours, peer = socket.socketpair()
+    with ours, peer:
+        answer = Answer(ours)
+        answer.http.response_func = answer.http.http1_response_normal
+        for part in (b"head", b"next"):
+            answer.sink.write(part)
+            assert not answer.sink.flush()
+            await answer.sink.drain()
+        assert answer.sent == [(b"head", False), (b"next", False)]
+        answer.sink.close()

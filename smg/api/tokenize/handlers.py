@@ -1,13 +1,15 @@
 """Both handlers. Work that takes long is done off the event loop."""
 
 import contextlib
+from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 from sanic import Request
 
+from smg._native.id_list import as_json
 from smg.api.openai_chat.messages import messages
 from smg.api.openai_chat.tools import tools
 from smg.api.openai_chat.types import ChatBody
@@ -30,6 +32,14 @@ T = TypeVar("T")
 INLINE = 512
 
 
+class _Text(NamedTuple):
+    """An encoded text: its ids, the same as they are encoded in the answer, and how many characters it has."""
+
+    ids: Sequence[int]
+    shown: Any
+    characters: int
+
+
 async def tokenize(request: Request, services: Services) -> Tokenized:
     """``POST /v1/tokenize``: the ids of texts, or of a conversation."""
     if len(request.body) > LONG_BODY:
@@ -46,7 +56,7 @@ async def tokenize(request: Request, services: Services) -> Tokenized:
             raise bad_request("at least one prompt is needed", "prompt")
         work = partial(_encode, text, prompts, bool(body.add_special_tokens))
         found = await _run(sum(map(len, prompts)), work)
-    if sum(len(ids) for ids, _ in found) >= LONG_PROMPT:
+    if sum(len(each.ids) for each in found) >= LONG_PROMPT:
         # To write them down is a step of its own.
         await turn()
     return _tokenized(record, text, body, found)
@@ -93,17 +103,22 @@ async def _run(size: int, work: Callable[[], T]) -> T:
     return await apart(work)
 
 
-def _encode(text: TextModel, prompts: Sequence[str], add_special_tokens: bool) -> list[tuple[list[int], int]]:
+def _encode(text: TextModel, prompts: Sequence[str], add_special_tokens: bool) -> list[_Text]:
     try:
-        return [(list(text.tokenizer.encode(prompt, add_special_tokens)), len(prompt)) for prompt in prompts]
+        return [_shown(text.tokenizer.encode(prompt, add_special_tokens), len(prompt)) for prompt in prompts]
     except LibraryNeeded:
         raise
     except Exception as error:  # the library raises bare Exception, and the text is the client's
         raise GatewayError("tokenization_failed", "the input cannot be tokenized", detail=str(error)) from error
 
 
-async def _conversation(text: TextModel, body: TokenizeBody) -> tuple[list[int], int]:
-    """Ids and characters of the rendered conversation."""
+def _shown(ids: Sequence[int], characters: int) -> _Text:
+    """Many ids are written here, where no event loop waits for it."""
+    return _Text(ids, Raw(as_json(ids)) if isinstance(ids, array) else ids, characters)
+
+
+async def _conversation(text: TextModel, body: TokenizeBody) -> _Text:
+    """The rendered conversation."""
     if body.continue_final_message and body.add_generation_prompt:
         raise bad_request("continue_final_message excludes add_generation_prompt", "continue_final_message")
     kwargs: dict[str, Any] = dict(body.chat_template_kwargs or {})
@@ -118,21 +133,19 @@ async def _conversation(text: TextModel, body: TokenizeBody) -> tuple[list[int],
         continue_final_message=bool(body.continue_final_message),
     )
     ids = (await prepare(text, request)).ids
-    return await _run(len(ids), lambda: (list(ids), len(text.tokenizer.decode(ids, skip_special_tokens=False))))
+    return await _run(len(ids), lambda: _shown(ids, len(text.tokenizer.decode(ids, skip_special_tokens=False))))
 
 
-def _tokenized(
-    record: ModelRecord, text: TextModel, body: TokenizeBody, found: Sequence[tuple[list[int], int]]
-) -> Tokenized:
+def _tokenized(record: ModelRecord, text: TextModel, body: TokenizeBody, found: Sequence[_Text]) -> Tokenized:
     length = record.context_length or UNSET
-    strings = [_strings(text, ids) for ids, _ in found] if body.return_token_strs else []
+    strings = [_strings(text, each.ids) for each in found] if body.return_token_strs else []
     if not isinstance(body.prompt, list):
-        ids, characters = found[0]
-        return Tokenized(ids, len(ids), characters, strings[0] if strings else UNSET, length)
+        only = found[0]
+        return Tokenized(only.shown, len(only.ids), only.characters, strings[0] if strings else UNSET, length)
     return Tokenized(
-        tokens=[ids for ids, _ in found],
-        count=[len(ids) for ids, _ in found],
-        char_count=[characters for _, characters in found],
+        tokens=[each.shown for each in found],
+        count=[len(each.ids) for each in found],
+        char_count=[each.characters for each in found],
         token_strs=strings or UNSET,
         max_model_len=length,
     )

@@ -1,10 +1,19 @@
 """Prefixes: the shared index as routing policies see it (spec routing 10.3; its events: 3)."""
 
+import asyncio
+
 from smg._native.hashes import xxh3_64
 from smg._native.prefix_index import PrefixIndex
 from smg._native.prefix_keys import PrefixKeys
+from smg.core.turns import turn
 from smg.routing.candidates import Candidates, Place
 from smg.routing.router import Query
+
+# Blocks of a prompt that may take long to enter, and the time an event loop has for it at once, in seconds.
+_MANY = 256
+_STEP_SECS = 0.0005
+# Nobody else holds these tasks.
+_running: set[asyncio.Task[None]] = set()
 
 
 def salt_of(model: str, kind: str, adapter: str = "") -> int:
@@ -23,6 +32,9 @@ class PrefixLesson:
     Others that come while the prompt is being computed had better wait for it there than compute it again elsewhere,
     so it is entered at once. The ticket is taken now: should the worker be gone later, its successor in the slot learns
     nothing.
+
+    A long prompt is mostly entered at once, too. But while a part of the index that many of its blocks lie in is laid
+    out anew, that takes tens of milliseconds, which an event loop does not have: then the rest follows in turns.
     """
 
     def __init__(self, index: PrefixIndex, keys: PrefixKeys, slot: int) -> None:
@@ -30,15 +42,48 @@ class PrefixLesson:
         self._keys = keys
         self._ticket = index.ticket(slot)
         self._held = index.depth(keys, (slot,))[0]
+        self._rest: asyncio.Task[None] | None = None
 
     def assume(self) -> None:
-        self._index.insert(self._keys, self._ticket)
+        self._stop()
+        loop = _loop() if self._keys.count >= _MANY else None
+        if loop is None:
+            self._index.insert(self._keys, self._ticket)
+            return
+        tick = self._index.next_tick()
+        start = self._enter(tick, 0)
+        if start >= 0:
+            self._rest = loop.create_task(self._enter_rest(tick, start))
+            _running.add(self._rest)
+            self._rest.add_done_callback(_running.discard)
 
     # Entered once more: some of it may have been evicted, or withdrawn for another request.
     confirm = assume
 
     def withdraw(self) -> None:
+        self._stop()
         self._index.withdraw(self._keys, self._ticket, self._held)
+
+    def _enter(self, tick: int, start: int) -> int:
+        return self._index.insert_some(self._keys, self._ticket, tick, start, _STEP_SECS)
+
+    async def _enter_rest(self, tick: int, start: int) -> None:
+        while start >= 0:
+            await turn()
+            start = self._enter(tick, start)
+
+    def _stop(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+
+
+def _loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that must not be held up, if there is one."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Prefixes:
