@@ -61,6 +61,8 @@ SIZES = [
     (1300, 900),
 ]
 LARGE = [(1080, 1920), (2100, 1300)]
+# As long as Qwen's family takes them: 200 times as long as wide.
+LONGEST = [(4, 800), (1200, 6)]
 # Phi makes up to 17 or 37 tiles of every image, so it takes fewer of them.
 PHI_SIZES = [(224, 224), (37, 911), (911, 137), (300, 400), (448, 448), (640, 481), (1080, 1920)]
 
@@ -104,7 +106,7 @@ def _both(name: str, family: str, processor: str, options: dict[str, Any], sizes
 
 
 CASES = [
-    *_both("qwen2_vl", "Qwen2VL", "Qwen2VLImageProcessor", {}, SIZES + LARGE),
+    *_both("qwen2_vl", "Qwen2VL", "Qwen2VLImageProcessor", {}, SIZES + LARGE + LONGEST),
     *_both(
         "qwen2_vl-large",
         "Qwen2VL",
@@ -112,7 +114,7 @@ CASES = [
         {"min_pixels": 3136, "max_pixels": 12845056},
         [(1080, 1920), (3, 500), (1008, 1008)],
     ),
-    *_both("qwen3_vl", "Qwen3VL", "Qwen2VLImageProcessor", _QWEN3, SIZES),
+    *_both("qwen3_vl", "Qwen3VL", "Qwen2VLImageProcessor", _QWEN3, SIZES + LONGEST),
     *_both("llava", "Llava", "LlavaImageProcessor", _LLAVA, SIZES),
     *_both("llava-pad", "Llava", "LlavaImageProcessor", {**_LLAVA, "do_pad": True}, SIZES),
     *_both(
@@ -126,7 +128,7 @@ CASES = [
     *_both("llava_onevision", "LlavaOnevision", "LlavaOnevisionImageProcessor", {}, SIZES),
     *_both("pixtral", "Pixtral", "PixtralImageProcessor", {}, SIZES),
     *_both("gemma3", "Gemma3", "Gemma3ImageProcessor", {"size": {"height": 896, "width": 896}}, SIZES),
-    *_both("glm4v", "Glm4V", "Glm4vImageProcessor", {}, SIZES),
+    *_both("glm4v", "Glm4V", "Glm4vImageProcessor", {}, SIZES + LONGEST),
     *_both(
         "internvl",
         "InternVL",
