@@ -97,12 +97,13 @@ async def test_a_burst_of_huge_images(tmp_path, jpeg):
                 ended = await asyncio.gather(*burst)
                 stop.set()
                 followed = await asyncio.gather(*streams)
-            assert answered < max(ended)
+            over = max(ended)
+            assert answered < over
             for times in followed:
-                gaps = [b - a for a, b in itertools.pairwise(times) if began <= a and b <= max(ended)]
-                # How short they are is a benchmark's to say; here it is that images hold up nobody.
+                gaps = [b - a for a, b in itertools.pairwise(times) if began <= a and b <= over]
+                # How short they are is a benchmark's to say, on a machine with nothing else to do.
                 assert len(gaps) > 10
-                assert max(gaps) < 1
+                assert max(gaps) < (over - began) / 2
             await asyncio.to_thread(wait_for, lambda: resident(worker) < before + SPARE, 10, "the memory is back")
             assert gateway.child("worker-1") == worker
             assert gateway.metric("smg_mm_items_total") == 1 + BURST * OF_EACH + 1
