@@ -96,6 +96,8 @@ _EDGE = {"longest_edge": 512}
 _SMOL = {"size": {"longest_edge": 2048}, "max_image_size": _EDGE}
 _LONGER = {"rescale_image_frac": 2.0, "rescale_image_max_upscaled_long_edge": 1200}
 _TILED = {"size": {"height": 280, "width": 280}}
+_GRIDS = [[336, 1008], [672, 336], [1008, 1008]]
+_FEW = {"max_patches": 5}
 _LLAVA = {"size": {"shortest_edge": 336}, "crop_size": _SQUARE}
 
 
@@ -125,6 +127,9 @@ CASES = [
         SIZES,
     ),
     *_both("llava_next", "LlavaNext", "LlavaNextImageProcessor", _LLAVA, SIZES + LARGE),
+    *_both(
+        "llava_next-grids", "LlavaNext", "LlavaNextImageProcessor", {**_LLAVA, "image_grid_pinpoints": _GRIDS}, SIZES
+    ),
     *_both("llava_onevision", "LlavaOnevision", "LlavaOnevisionImageProcessor", {}, SIZES),
     *_both("pixtral", "Pixtral", "PixtralImageProcessor", {}, SIZES),
     *_both("gemma3", "Gemma3", "Gemma3ImageProcessor", {"size": {"height": 896, "width": 896}}, SIZES),
@@ -152,6 +157,7 @@ CASES = [
     Case("inkling-fast", "Inkling", "InklingImageProcessor", {}, {}, "torchvision", [*PHI_SIZES, (1, 1), (5, 700)]),
     Case("inkling-scaled-fast", "Inkling", "InklingImageProcessor", _LONGER, _LONGER, "torchvision", PHI_SIZES),
     Case("llama4", "Llama4", "Llama4ImageProcessor", {}, {}, "torchvision", SIZES + LARGE),
+    Case("llama4-few", "Llama4", "Llama4ImageProcessor", _FEW, _FEW, "torchvision", SIZES),
     Case("kimi_k25", "KimiK25", "Kimi_K25ImageProcessor", {}, {}, "torchvision", SIZES),
     Case(
         "kimi_k25-small-budget",
@@ -172,6 +178,16 @@ CASES = [
         PHI_SIZES,
         "image_pixel_values",
     ),
+    Case(
+        "phi4_multimodal-few",
+        "Phi4Multimodal",
+        "Phi4MultimodalImageProcessor",
+        {"dynamic_hd": 9},
+        {"dynamic_hd": 9},
+        "torchvision",
+        PHI_SIZES,
+        "image_pixel_values",
+    ),
 ]
 
 _K3_SIZES = [(224, 224), (30, 30), (37, 911), (911, 137), (300, 400), (400, 300)]
@@ -186,6 +202,8 @@ def _k3(name: str, media: dict[str, Any], alpha: bool = True) -> Case:
 
 # Their processors are code of the checkpoint, which the generator has the arithmetic of.
 REMOTE = [
+    Case("phi3_v", "Phi3Vision", "", {}, {}, "pillow", PHI_SIZES),
+    Case("phi3_v-few", "Phi3Vision", "", {"num_crops": 4}, {"num_crops": 4}, "pillow", PHI_SIZES),
     Case("inkling-slow", "Inkling", "", {}, {}, "pillow", PHI_SIZES),
     Case("inkling-scaled-slow", "Inkling", "", _LONGER, _LONGER, "pillow", PHI_SIZES),
     _k3("", {}, alpha=False),
