@@ -1,6 +1,6 @@
 """Do images hold up token streams? Gaps between tokens of paced streams, without and beside 12-megapixel images.
 
-    python -m benchmarks.vision_loop [--json]
+    python -m benchmarks.vision_loop [--json] [--images 8] [--size 4032x3024] [--tensors inline]
 
 One gateway worker process with one vision thread and no cache of processed images. One engine sends 8 streams a token
 every 20 ms; another takes images, 8 requests of one 4032 x 3024 JPEG at a time, each a little different. Engines, image
@@ -21,7 +21,9 @@ import json as json_module
 import struct
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx
 import numpy as np
@@ -34,18 +36,20 @@ from tests.gateway import Gateway, running, settings
 from tests.media.models import data_url
 
 PACE_SECS = 0.02
-STREAMS = IMAGES = 8
+STREAMS = 8
 WINDOW_SECS = 15.0
 WINDOWS = 3
 WARM_SECS = 5.0
-SIZE = (3024, 4032)
+SIZE = (4032, 3024)
+
+Size: TypeAlias = tuple[int, int]  # width and height
 
 
-def photo() -> bytes:
-    """A JPEG of 12 megapixels, about as detailed as a photograph."""
+def photo(size: Size = SIZE) -> bytes:
+    """A JPEG about as detailed as a photograph."""
     random = np.random.default_rng(1)
-    coarse = Image.fromarray(random.integers(0, 256, (SIZE[0] // 32, SIZE[1] // 32, 3), np.uint8))
-    smooth = np.asarray(coarse.resize((SIZE[1], SIZE[0]), Image.Resampling.BICUBIC)).astype(np.int16)
+    coarse = Image.fromarray(random.integers(0, 256, (size[1] // 32, size[0] // 32, 3), np.uint8))
+    smooth = np.asarray(coarse.resize(size, Image.Resampling.BICUBIC)).astype(np.int16)
     pixels = np.clip(smooth + random.integers(-6, 7, smooth.shape, np.int16), 0, 255).astype(np.uint8)
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "JPEG", quality=85)
@@ -60,10 +64,10 @@ def another(jpeg: bytes, number: int) -> bytes:
 # -- the sender, a process of its own
 
 
-async def send_images(url: str) -> None:
-    """Keep ``IMAGES`` image requests going until killed; prints a line for each answer."""
+async def send_images(url: str, images: int, size: Size) -> None:
+    """Keep so many image requests going until killed; prints a line for each answer."""
     aside()
-    jpeg, numbers = photo(), iter(range(1 << 30))
+    jpeg, numbers = photo(size), iter(range(1 << 30))
 
     async def one(client: httpx.AsyncClient) -> None:
         while True:
@@ -74,7 +78,7 @@ async def send_images(url: str) -> None:
             print(answer.status_code, flush=True)
 
     async with httpx.AsyncClient(timeout=120) as client:
-        await asyncio.gather(*(one(client) for _ in range(IMAGES)))
+        await asyncio.gather(*(one(client) for _ in range(images)))
 
 
 # -- the measurement
@@ -89,9 +93,9 @@ def window(gateway: Gateway, of: Engines) -> dict[str, float]:
     return {**spreads(found.tokens), "reader_late_p99": round(late * 1000, 2), "waited": round(lost * 1000, 2)}
 
 
-def beside_images(gateway: Gateway, of: Engines) -> dict[str, float]:
-    """Measure one window while images are sent, with the images answered per second."""
-    with process("benchmarks.vision_loop", "--send", gateway.url) as sender:
+def beside_images(gateway: Gateway, of: Engines, sent: Sequence[str]) -> dict[str, float]:
+    """Measure one window while images are sent (``sent``: flags that say which), with those answered per second."""
+    with process("benchmarks.vision_loop", "--send", gateway.url, *sent) as sender:
         assert sender.stdout is not None
         first = sender.stdout.readline()
         time.sleep(WARM_SECS)
@@ -103,7 +107,7 @@ def beside_images(gateway: Gateway, of: Engines) -> dict[str, float]:
     return {**figures, "images_s": round(max(0.0, images - STREAMS) / WINDOW_SECS, 2)}
 
 
-def run(transport: str, windows: int) -> dict[str, dict[str, float]]:
+def run(transport: str, tensors: str, windows: int, sent: Sequence[str]) -> dict[str, dict[str, float]]:
     """All windows; returns the medians of those without (``alone``) and with images (``beside_images``)."""
     with engines(PACE_SECS) as both, tempfile.TemporaryDirectory() as state:
         flags = (
@@ -115,14 +119,16 @@ def run(transport: str, windows: int) -> dict[str, dict[str, float]]:
             "0",
             "--engine-transport",
             transport,
+            "--multimodal-tensor-transport",
+            tensors,
         )
         (Path(state) / "kernels").symlink_to(Path(__file__).resolve().parents[1] / "build" / "kernels")
         with running(settings(Path(state), *flags)) as gateway:
-            beside_images(gateway, both)  # loads the kernels
+            beside_images(gateway, both, sent)  # loads the kernels
             alone, beside = [], []
             for _ in range(windows):
                 alone.append(window(gateway, both))
-                beside.append(beside_images(gateway, both))
+                beside.append(beside_images(gateway, both, sent))
     return {"alone": medians(alone), "beside_images": medians(beside)}
 
 
@@ -131,12 +137,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--engine-transport", choices=("grpcio", "native"), default="grpcio", help="as for smg-server")
     parser.add_argument("--windows", type=int, default=WINDOWS, help="windows of each kind (default 3)")
+    parser.add_argument("--tensors", choices=("inline", "auto"), default="inline", help="how they go to the engine")
+    parser.add_argument("--images", type=int, default=8, help="requests with an image at a time (default 8)")
+    parser.add_argument("--size", default="{}x{}".format(*SIZE), help="of each image (default 4032x3024)")
     parser.add_argument("--send", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.send:
-        asyncio.run(send_images(given.send))
+        width, _, height = given.size.partition("x")
+        asyncio.run(send_images(given.send, given.images, (int(width), int(height))))
     else:
-        figures = run(given.engine_transport, given.windows)
+        sent = ("--images", str(given.images), "--size", given.size)
+        figures = run(given.engine_transport, given.tensors, given.windows, sent)
         print(json_module.dumps(figures) if given.json else "\n".join(f"{k:14}{v}" for k, v in figures.items()))
 
 

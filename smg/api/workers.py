@@ -18,7 +18,7 @@ from smg.core.errors import GatewayError
 from smg.fleet.records import Role
 from smg.fleet.resilience import ResilienceSpec
 from smg.fleet.roles import BOOTSTRAP_PORT, ROLE
-from smg.fleet.sources import Attempts, HealthSpec, Interval, ModelCard
+from smg.fleet.sources import Attempts, HealthSpec, Interval, MinBytes, ModelCard, TensorPath, tensor_labels
 
 Runtime: TypeAlias = Literal["unspecified", "vllm", "sglang", "trtllm", "tokenspeed", "mlx"]
 Cost: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
@@ -48,6 +48,8 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
     resilience: ResilienceSpec | None = None
     max_connection_attempts: Attempts | None = None
     load_monitor_interval_secs: Interval | None = None
+    multimodal_tensor_transport: TensorPath | None = None
+    multimodal_shm_min_bytes: MinBytes | None = None
     api_key: str | None = None
 
     def spec(self) -> dict[str, Any]:
@@ -69,8 +71,11 @@ class WorkerBody(msgspec.Struct, forbid_unknown_fields=True):
         return {name: value for name, value in fields.items() if value is not None}
 
     def _labels(self) -> dict[str, str] | None:
-        """The labels, with the role and its port among them, where routing looks for both; None when there are none."""
-        labels = dict(self.labels or {})
+        """The labels, and what other fields say that is looked for among them; None when there are none."""
+        labels = {
+            **(self.labels or {}),
+            **tensor_labels(self.multimodal_tensor_transport, self.multimodal_shm_min_bytes),
+        }
         if self.worker_type is not None:
             labels[ROLE] = self.worker_type
         if self.bootstrap_port is not None:

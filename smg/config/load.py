@@ -156,6 +156,8 @@ def check(settings: Settings) -> list[str]:
         if any(not key.strip() or key != key.strip() for key in keys):
             out.append(f"{flag}: a key must not be empty or have spaces around it")
     out += _check_tenants(settings)
+    if settings.media.tensor_transport == "rdma":
+        out.append("--multimodal-tensor-transport: there is no RDMA here; engines on this host can have shm or auto")
     seen: set[str] = set()
     for flag, url in _addresses(settings, out):
         scheme, mark, rest = url.partition("://")

@@ -35,6 +35,11 @@ async def beside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
     return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*args, **kwargs))
 
 
+def start(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Have ``function``, which never raises, run on one of these threads, without anybody who waits."""
+    _threads().submit(function, *args, **kwargs)
+
+
 def step_back() -> None:
     """Lower the priority of the calling thread."""
     # Linux gives every thread a niceness of its own. Elsewhere, or when it is forbidden, threads keep theirs.

@@ -13,6 +13,7 @@ import msgspec
 from smg.core.backends import BackendKind, EngineRequest
 from smg.core.batch import TokenBatch
 from smg.core.media import MediaItem
+from smg.engines.parcel import INLINE, Parcel
 from smg.engines.transport.base import Tokens
 
 
@@ -89,6 +90,7 @@ class Adapter(Protocol):
     features of ``smg.engines.capabilities``; what belongs to one that is missing here is never called. ``health_secs``
     is how long the engine's own HealthCheck may take (some generate a token for it). ``media_dtype`` is the element
     type of media tensors (``core.media.Tensor``) unless an engine tells another; empty where no tensors are sent.
+    ``shared_memory``: messages can name files of shared memory that have tensors.
     """
 
     name: str
@@ -97,9 +99,13 @@ class Adapter(Protocol):
     capabilities: frozenset[str]
     health_secs: float
     media_dtype: ClassVar[str]
+    shared_memory: ClassVar[bool]
 
-    def generate(self, request: EngineRequest) -> bytes:
-        """Encode a Generate request. Raises GatewayError (400) for what the contract cannot express."""
+    def generate(self, request: EngineRequest, parcel: Parcel = INLINE) -> bytes:
+        """Encode a Generate request, with what tensors ``parcel`` leaves for it.
+
+        Raises GatewayError (400) for what the contract cannot express.
+        """
         ...
 
     def decoder(self, request: EngineRequest) -> Decoder: ...
@@ -139,10 +145,10 @@ class Adapter(Protocol):
         """Decode Embed's answer (feature ``embed``). Raises ValueError."""
         ...
 
-    def encode(self, request_id: str, item: MediaItem, token_id: int, room: int) -> bytes:
+    def encode(self, request_id: str, item: MediaItem, token_id: int, room: int, parcel: Parcel = INLINE) -> bytes:
         """Encode an Encode request of ``encoder_service`` (feature ``encode``). Raises GatewayError (501).
 
-        ``token_id`` is that of ``MediaInputs``.
+        ``token_id`` is that of ``MediaInputs``, ``parcel`` as for ``generate``.
         """
         ...
 

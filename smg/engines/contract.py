@@ -7,6 +7,7 @@ from smg.core.errors import GatewayError
 from smg.core.media import MediaItem
 from smg.engines import protobuf
 from smg.engines.base import EmbedResult, EngineLoad
+from smg.engines.parcel import INLINE, Parcel
 
 HEALTH_SECS = 5.0
 # For engines that generate a token to tell whether they can: they take up to 20 s themselves (spec 2.7).
@@ -16,7 +17,7 @@ GENERATING_HEALTH_SECS = 25.0
 class ContractAdapter:
     """Base of the adapters. ``pb`` is the module of generated messages; methods of a feature that ``capabilities``
     lacks raise ``not_implemented``. ``media_dtype`` is the element type of preprocessed media unless an engine tells
-    another, empty for a contract without tensors."""
+    another, empty for a contract without tensors; ``shared_memory``: its messages can name files with them."""
 
     pb: ClassVar[Any]
     name: str
@@ -25,6 +26,7 @@ class ContractAdapter:
     capabilities: frozenset[str]
     health_secs: float = HEALTH_SECS
     media_dtype: ClassVar[str] = ""
+    shared_memory: ClassVar[bool] = False
 
     def require(self, feature: str) -> None:
         """Raise GatewayError ``not_implemented`` (501) when the contract does not have ``feature``."""
@@ -53,7 +55,7 @@ class ContractAdapter:
         self.require("embed")
         return protobuf.embedding(self.pb.EmbedResponse, message)
 
-    def encode(self, request_id: str, item: MediaItem, token_id: int, room: int) -> bytes:
+    def encode(self, request_id: str, item: MediaItem, token_id: int, room: int, parcel: Parcel = INLINE) -> bytes:
         raise not_offered(self.name, "encode")
 
     def encoded(self, message: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from smg.engines.admin import AdminResult, ProfileOptions
 from smg.engines.base import Adapter, Decoder, EmbedResult, EngineInfo, EngineLoad
 from smg.engines.contract import not_offered
 from smg.engines.kv_events import KvBatch
+from smg.engines.parcel import INLINE, Parcel, TensorTransport
 from smg.engines.source import GrpcSource, cancelled_error
 from smg.engines.transport.base import MESSAGE_LIMIT, Call, TokenCall, TokenTransport, Transport
 from smg.engines.transport.errors import RpcError, of_contract
@@ -37,15 +38,28 @@ _TRAILERS_SECS = 1.0
 
 
 class GrpcDriver:
-    """The ``TokensBackend`` of one engine. Use on one event loop only."""
+    """The ``TokensBackend`` of one engine. Use on one event loop only.
+
+    ``tensors`` and the worker's ``labels`` decide which way media go.
+    """
 
     kind: Literal["tokens"] = "tokens"
 
-    def __init__(self, url: str, adapter: Adapter, transport: Transport, message_limit: int = MESSAGE_LIMIT) -> None:
+    def __init__(
+        self,
+        url: str,
+        adapter: Adapter,
+        transport: Transport,
+        message_limit: int = MESSAGE_LIMIT,
+        tensors: TensorTransport | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         self.url = url
         self._message_limit = message_limit
         self.adapter = adapter
         self._transport = transport
+        self._tensors = tensors or TensorTransport()
+        self._labels = labels or {}
         self._reads_tokens = transport if isinstance(transport, TokenTransport) else None
         self._sources: set[GrpcSource] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,18 +87,16 @@ class GrpcDriver:
         if ctx.remaining() == 0.0:
             raise cancelled_error("deadline")
         if request.media is None:
-            message = self.adapter.generate(request)
-        else:
+            return self._start(ctx, request, self.adapter.generate(request), INLINE)
+        parcel = self._tensors.parcel(self.adapter, self._labels)
+        try:
             # Megabytes to copy, which is done without the GIL.
-            message = await background(self.adapter.generate, request)
+            message = await background(self.adapter.generate, request, parcel)
             # Nor are they kept while the engine answers.
-            request = replace(request, media=None)
-        self._fitting(message)
-        decoder = self.adapter.decoder(request)
-        call = self._generate(message, decoder, _trace(ctx, request.trace))
-        source = GrpcSource(self, ctx, request, call, decoder)
-        self._sources.add(source)
-        return source
+            return self._start(ctx, replace(request, media=None), message, parcel)
+        except BaseException:
+            parcel.drop()
+            raise
 
     async def info(self, timeout: float = INFO_SECS) -> EngineInfo:
         """Ask for model and server information.
@@ -160,15 +172,20 @@ class GrpcDriver:
             GatewayError: ``not_implemented`` where the contract has no encoder, ``worker_failed`` (502) when the engine
                 does not accept it, ``request_too_large`` (413), or as for any call.
         """
-        # Megabytes to copy, which is done without the GIL.
-        message = await background(self.adapter.encode, request_id, item, token_id, room)
-        self._fitting(message)
-        remaining = ctx.remaining()
-        if remaining == 0.0:
-            raise cancelled_error("deadline")
-        timeout = timeout if remaining is None else min(timeout, remaining)
-        path = f"/{self.adapter.encoder_service}/Encode"
-        answer = await self._required(path, message, timeout, _trace(ctx, None))
+        parcel = self._tensors.parcel(self.adapter, self._labels)
+        try:
+            # Megabytes to copy, which is done without the GIL.
+            message = await background(self.adapter.encode, request_id, item, token_id, room, parcel)
+            self._fitting(message)
+            remaining = ctx.remaining()
+            if remaining == 0.0:
+                raise cancelled_error("deadline")
+            timeout = timeout if remaining is None else min(timeout, remaining)
+            path = f"/{self.adapter.encoder_service}/Encode"
+            answer = await self._required(path, message, timeout, _trace(ctx, None))
+        finally:
+            # Who accepts an item has read it.
+            parcel.drop()
         try:
             accepted = self.adapter.encoded(answer)
         except ValueError as error:
@@ -228,6 +245,10 @@ class GrpcDriver:
         finally:
             call.cancel()
 
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """The worker's labels are these from now on."""
+        self._labels = labels
+
     def retire(self) -> None:
         """Close as soon as the running generations are over (the worker has left the fleet)."""
         self._retired = True
@@ -251,6 +272,15 @@ class GrpcDriver:
 
     def background(self, call: Call | TokenCall) -> None:
         self._spawn(_read_trailers(call))
+
+    def _start(self, ctx: RequestContext, request: EngineRequest, message: bytes, parcel: Parcel) -> GrpcSource:
+        """Send ``message``, which ``request`` has become. Raises GatewayError (413)."""
+        self._fitting(message)
+        decoder = self.adapter.decoder(request)
+        call = self._generate(message, decoder, _trace(ctx, request.trace))
+        source = GrpcSource(self, ctx, request, call, decoder, parcel)
+        self._sources.add(source)
+        return source
 
     def _generate(self, message: bytes, decoder: Decoder, metadata: dict[str, str] | None) -> Call | TokenCall:
         """Send Generate; the transport reads the token chunks where it can and the decoder allows it."""

@@ -2,6 +2,7 @@
 
 A tensor is megabytes, so it never passes through a generated message, which would copy it twice while holding the GIL.
 The message is serialized without it, and the field is put behind: protobuf merges what comes later into what was there.
+Or it goes to a file of shared memory, and what names that goes in its place (``parcel.py``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from smg._native.joined import join
 from smg.core.backends import EngineRequest
 from smg.core.media import MediaInputs, Tensor
+from smg.engines.parcel import Parcel
 
 # ``smg.grpc.common.Modality``.
 MODALITIES = {"image": 1, "audio": 2, "video": 3}
@@ -17,29 +19,38 @@ MODALITIES = {"image": 1, "audio": 2, "video": 3}
 _LENGTH_DELIMITED = 2
 
 
-def with_tensor(message: bytes, kind: Any, field: str, inputs: MediaInputs | None) -> bytes:
+def with_tensor(message: bytes, kind: Any, field: str, inputs: MediaInputs | None, parcel: Parcel) -> bytes:
     """``message``, a serialized ``kind``, with the bytes of the primary tensor of ``inputs`` if there is one.
 
     They go into ``mm_inputs.pixel_values``, to ``field`` of its TensorData. Copies without the GIL.
     """
     if inputs is None or inputs.tensor is None:
         return message
-    return join([message, *nested(kind, ("mm_inputs", "pixel_values", field), inputs.tensor.pieces)])
+    return join([message, *payload(kind, ("mm_inputs", "pixel_values"), field, inputs.tensor, parcel)])
 
 
-def row_tensors(kind: Any, tensor_kind: Any, field: str, inputs: MediaInputs, called: Mapping[str, str]) -> list[Any]:
+def payload(kind: Any, path: Sequence[str], field: str, value: Tensor, parcel: Parcel) -> list[Any]:
+    """The buffers of the TensorData at ``path`` of a ``kind``: the bytes of ``value`` in ``field``, or their file."""
+    handle = parcel.put(value)
+    if handle is None:
+        return nested(kind, (*path, field), value.pieces)
+    return nested(kind, (*path, "shm"), [handle.SerializeToString()])
+
+
+def row_tensors(
+    kind: Any, tensor_kind: Any, field: str, inputs: MediaInputs, called: Mapping[str, str], parcel: Parcel
+) -> list[Any]:
     """The buffers of the side tensors that have an entry per row, to be put behind a serialized ``kind``.
 
     They are large, too, and go into ``mm_inputs.model_specific_tensors`` by the names of ``called``.
     """
     entry = kind.DESCRIPTOR.fields_by_name["mm_inputs"].message_type.fields_by_name["model_specific_tensors"]
     key, value = (entry.message_type.fields_by_name[name].number for name in ("key", "value"))
-    data = tensor_kind.DESCRIPTOR.fields_by_name[field].number
     out: list[Any] = []
     for name in inputs.flat:
         side = inputs.side[name]
-        described = tensor(tensor_kind, side, None).SerializeToString()
-        filled = [described, *_enclosed([data], side.pieces)]
+        described = tensor(tensor_kind, side, None, parcel).SerializeToString()
+        filled = [described, *payload(tensor_kind, (), field, side, parcel)]
         pair = [*_enclosed([key], [called.get(name, name).encode()]), *_enclosed([value], filled)]
         out += nested(kind, ("mm_inputs", "model_specific_tensors"), pair)
     return out
@@ -66,11 +77,15 @@ def _enclosed(numbers: Sequence[int], pieces: Sequence[Any]) -> list[Any]:
     return [head, *pieces]
 
 
-def tensor(kind: Any, value: Tensor, field: str | None) -> Any:
-    """A TensorData of ``value``; its bytes go into ``field``, or nowhere when that is None."""
+def tensor(kind: Any, value: Tensor, field: str | None, parcel: Parcel) -> Any:
+    """A TensorData of ``value``; its bytes go into ``field`` or a file, or nowhere when ``field`` is None."""
     message = kind(shape=value.shape, dtype=value.dtype)
     if field is not None:
-        setattr(message, field, value.tobytes())
+        handle = parcel.put(value)
+        if handle is None:
+            setattr(message, field, value.tobytes())
+        else:
+            message.shm.CopyFrom(handle)
     return message
 
 

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from smg.core.backends import BackendKind
+from smg.core.background import background
 from smg.core.errors import GatewayError
 from smg.engines.base import EngineLoad
 from smg.engines.driver import GrpcDriver
 from smg.engines.http.driver import HttpDriver
+from smg.engines.parcel import TensorTransport
 from smg.engines.table import adapter
 from smg.engines.transport.base import MESSAGE_LIMIT, Connect
 from smg.engines.transport.grpcio import GrpcioTransport
@@ -54,7 +56,8 @@ class DriverPool:
     """Makes drivers on first use and keeps them until their worker leaves or changes.
 
     ``connect`` makes the transport to a URL; ``message_limit`` bounds a message to or from an engine, in bytes;
-    ``process`` is this process's number. ``on_load`` is told loads that engines send by themselves.
+    ``process`` is this process's number. ``on_load`` is told loads that engines send by themselves. ``tensors`` says
+    which way media go.
     """
 
     def __init__(
@@ -63,11 +66,13 @@ class DriverPool:
         message_limit: int = MESSAGE_LIMIT,
         process: int = 1,
         on_load: Callable[[Target, EngineLoad], None] | None = None,
+        tensors: TensorTransport | None = None,
     ) -> None:
         self._connect = connect
         self._message_limit = message_limit
         self._process = process
         self._on_load = on_load
+        self._tensors = tensors or TensorTransport()
         self._drivers: dict[str, PoolDriver] = {}
 
     def get(self, worker: Target) -> GrpcDriver | ZmqDriver:
@@ -118,6 +123,7 @@ class DriverPool:
         """Close all drivers; running generations end with ``shutting_down``."""
         drivers, self._drivers = list(self._drivers.values()), {}
         await asyncio.gather(*(driver.close() for driver in drivers))
+        await background(self._tensors.close)
 
     def __len__(self) -> int:
         return len(self._drivers)
@@ -143,7 +149,8 @@ class DriverPool:
         if worker.kind == "raw":
             return HttpDriver(worker.url, worker.runtime, worker.api_key)
         contract = adapter(worker.runtime)
-        return GrpcDriver(worker.url, contract, self._connect(worker.url), self._message_limit)
+        connection = self._connect(worker.url)
+        return GrpcDriver(worker.url, contract, connection, self._message_limit, self._tensors, worker.labels)
 
 
 def _fits(driver: PoolDriver, worker: Target) -> bool:
@@ -153,7 +160,10 @@ def _fits(driver: PoolDriver, worker: Target) -> bool:
         return driver.url == worker.url
     if (driver.url, driver.runtime, driver.kind) != (worker.url, worker.runtime, worker.kind):
         return False
-    return not isinstance(driver, HttpDriver) or driver.key == worker.api_key
+    if isinstance(driver, HttpDriver):
+        return driver.key == worker.api_key
+    driver.relabel(worker.labels)
+    return True
 
 
 def _unknown(detail: str) -> GatewayError:

@@ -14,6 +14,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
 from smg.engines.base import Decoder
+from smg.engines.parcel import INLINE, Parcel
 from smg.engines.transport.base import Call, Item, TokenCall, feeds_rows
 from smg.engines.transport.errors import of_contract
 
@@ -52,13 +53,20 @@ class Owner(Protocol):
 class GrpcSource:
     """The ``Source`` of one Generate stream of ``request.n`` choices.
 
-    A TokenCall needs a decoder with ``plain``.
+    A TokenCall needs a decoder with ``plain``. ``parcel`` is dropped when the engine has read it or never will.
     """
 
     def __init__(
-        self, owner: Owner, ctx: RequestContext, request: EngineRequest, call: Call | TokenCall, decoder: Decoder
+        self,
+        owner: Owner,
+        ctx: RequestContext,
+        request: EngineRequest,
+        call: Call | TokenCall,
+        decoder: Decoder,
+        parcel: Parcel = INLINE,
     ) -> None:
         self._owner = owner
+        self._parcel = parcel
         self._id = request.id
         self._call = call
         self._decoder = decoder
@@ -128,6 +136,8 @@ class GrpcSource:
         if not self._open:
             self._owner.background(self._call)
             self._end()
+        elif self._parcel is not INLINE and any(batch.ids for batch in batches):
+            self._unpacked()
         return batches
 
     def _decode(self, item: Item) -> list[TokenBatch]:
@@ -155,7 +165,13 @@ class GrpcSource:
     def _end(self) -> None:
         """Let go of timer, context and driver. What is still to be sent has been handed to the driver before."""
         self._over = True
+        self._unpacked()
         if self._timer is not None:
             self._timer.cancel()
         self._detach()
         self._owner.forget(self)
+
+    def _unpacked(self) -> None:
+        """Whoever has begun to answer has read the prompt, and who will not answer reads nothing more."""
+        self._parcel.drop()
+        self._parcel = INLINE

@@ -10,7 +10,17 @@ import msgspec
 import yaml
 
 from smg.fleet.resilience import ResilienceSpec
-from smg.fleet.sources import Attempts, HealthSpec, Interval, ModelCard, WorkerSpec, check
+from smg.fleet.sources import (
+    Attempts,
+    HealthSpec,
+    Interval,
+    MinBytes,
+    ModelCard,
+    TensorPath,
+    WorkerSpec,
+    check,
+    tensor_labels,
+)
 
 log = logging.getLogger("smg.fleet")
 
@@ -28,6 +38,8 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     resilience: ResilienceSpec = ResilienceSpec()
     max_connection_attempts: Attempts | None = None
     load_monitor_interval_secs: Interval | None = None
+    multimodal_tensor_transport: TensorPath | None = None
+    multimodal_shm_min_bytes: MinBytes | None = None
     api_key: str = ""
 
     def spec(self) -> WorkerSpec:
@@ -36,7 +48,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
             url=self.url,
             runtime=self.runtime,
             models=cards,
-            labels=self.labels,
+            labels=self.labels | tensor_labels(self.multimodal_tensor_transport, self.multimodal_shm_min_bytes),
             priority=self.priority,
             cost=self.cost,
             api_key=self.api_key,

@@ -2,18 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Annotated, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from msgspec import Meta
 
 from smg.engines.finding import scheme_of
 from smg.engines.http.address import split_rank
+from smg.engines.parcel import SHM_MIN_BYTES, TRANSPORT
 from smg.engines.table import adapter
 from smg.fleet.resilience import ResilienceSpec
 
 Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 Interval: TypeAlias = Annotated[float, Meta(gt=0, le=86_400)]
+TensorPath: TypeAlias = Literal["inline", "shm", "auto"]
+MinBytes: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class ModelCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +68,12 @@ def check(spec: WorkerSpec) -> None:
     scheme_of(spec.url)
     if spec.runtime:
         adapter(spec.runtime)
+
+
+def tensor_labels(path: TensorPath | None, least: int | None) -> dict[str, str]:
+    """Labels that say how a worker's engine gets tensors, where ``path`` and ``least`` (bytes) do."""
+    given = {TRANSPORT: path, SHM_MIN_BYTES: least}
+    return {label: str(value) for label, value in given.items() if value is not None}
 
 
 class WorkerSource(Protocol):

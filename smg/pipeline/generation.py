@@ -155,8 +155,10 @@ class Generation:
         self._running = await self._dispatcher.run(
             plan.query(request), lambda attempt: plan.engine_request(self._ctx, request, attempt)
         )
-        # Megabytes for each image, which nobody needs while the answer is generated.
-        plan.media = None
+        if plan.media is not None:
+            # Megabytes for each image, which nobody needs while the answer is generated.
+            self._services.media.released(plan.media)
+            plan.media = None
         self._facts.first_token()
         self._watch = watch(self._services, self._ctx, plan.reading, self._facts)
         sign, watched = partial(signing, self._services.signer, self._ctx, request), self._watch is not None

@@ -106,6 +106,12 @@ class Media:
         medium = await self._medium(record, text, "file", MediaPart("audio"))
         return bool(getattr(medium, "transcribes", False))
 
+    def released(self, media: WithMedia) -> None:
+        """Tell that ``media`` have been sent to their engine, and are let go of."""
+        if self._vision is not None:
+            tensors = [item.tensor for item in media.inputs.items if item.tensor is not None]
+            self._vision.released(sum(tensor.nbytes for tensor in tensors))
+
     def retain(self, records: Sequence[ModelRecord]) -> None:
         """Forget the models that are none of ``records``."""
         wanted = {_key(record) for record in records}

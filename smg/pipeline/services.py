@@ -1,6 +1,8 @@
 """What a request worker process works with, made once after the fork."""
 
 import asyncio
+import contextlib
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,7 +11,10 @@ from smg._native.region import Region
 from smg.config.load import SettingsError
 from smg.config.settings import Settings
 from smg.constraints.abilities import KnownAbilities
+from smg.core import shared_memory
+from smg.core.background import background
 from smg.core.stream import StreamTable
+from smg.engines.parcel import TensorTransport
 from smg.engines.pool import DriverPool
 from smg.engines.transport.table import TRANSPORTS
 from smg.fleet import loads
@@ -35,6 +40,8 @@ from smg.text.cache_metrics import CacheMetrics
 from smg.text.mapped.folder import folder_of
 from smg.text.registry import TextRegistry
 from smg.text.tables import make_table
+
+log = logging.getLogger("smg.pipeline")
 
 WATCH_SECS = 0.5
 
@@ -101,6 +108,10 @@ class Services:
         The server runs it as a task of each worker process.
         """
         caches = CacheMetrics(self.metrics)
+        with contextlib.suppress(OSError):
+            # What a process left behind that was killed, such as the one whose place this takes.
+            if count := await background(shared_memory.sweep):
+                log.info("files of processes that are gone are removed from shared memory", extra={"files": count})
         while True:
             self.view.snapshot()
             self.silences.check()
@@ -165,6 +176,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
             settings.fleet.grpc_max_message_size,
             process,
             lambda worker, load: loads.write(region, worker.slot, [load]),
+            TensorTransport(settings.media.tensor_transport, settings.media.shm_min_bytes, metrics),
         ),
         table=make_table(),
         metrics=metrics,

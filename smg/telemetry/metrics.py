@@ -180,6 +180,13 @@ class Metrics:
             "mm_processed_total", "Items that had to be decoded and preprocessed; others were known.", "kind"
         )
         self.mm_refused_total = counter("mm_refused_total", "Requests refused for their media.", "kind", "reason")
+        self.mm_tensors_total = counter("mm_tensors_total", "Tensors sent to engines.", "runtime", "path")
+        self.mm_tensor_bytes_total = counter("mm_tensor_bytes_total", "Bytes of these.", "runtime", "path")
+        self.mm_shm_write_failures_total = counter(
+            "mm_shm_write_failures_total",
+            "Tensors that shared memory had no room for; they went in their messages.",
+            "runtime",
+        )
         self.process_restarts_total = counter("process_restarts_total", "Gateway processes that were replaced.", "role")
         self.event_loop_lag_seconds = Histogram(
             cells, process, "event_loop_lag_seconds", "Delay of a timer on the event loop.", (), LAG_BUCKETS

@@ -18,8 +18,12 @@ from smg.vision.turns import Turns
 
 T = TypeVar("T")
 
-# Decoders leave holes in the heap, hundreds of megabytes after huge images; small ones are not worth the search.
+# Decoders leave holes in the heap, hundreds of megabytes after huge images; small ones are not worth the search. In
+# pixels of what was decoded, and in bytes of what it became.
 _HEAVY = 1 << 25
+# How long nothing is to be done before the heap is searched once more. What an image becomes is let go only when its
+# request is sent: the search that follows the work itself comes too early for that.
+_LATE_SECS = 2.0
 
 
 class Split(Protocol):
@@ -105,6 +109,10 @@ class MediaPool:
         self._lock = threading.Lock()
         self._turns: Turns[_Job] = Turns()
         self._worked = 0
+        # What has come together since memory was last given back late, and whether that is enough.
+        self._recent = 0
+        self._dirty = False
+        self._timer: asyncio.TimerHandle | None = None
 
     async def run(self, job: Callable[[], T], request: object = None, weight: int = 0) -> T:
         """Run ``job`` on a pool thread when it is the turn of ``request``; None is one of its own. ``weight`` is about
@@ -118,6 +126,7 @@ class MediaPool:
         if self._jobs >= self._limit:
             raise GatewayError("overloaded", "too many images are waiting to be processed")
         self._jobs += 1
+        self._made(weight)
         future: Future[T] = Future()
         # Counted until the thread is really done with it, even if the caller has left.
         loop = asyncio.get_running_loop()
@@ -143,8 +152,31 @@ class MediaPool:
         if tidy:
             give_back()
 
+    def released(self, size: int) -> None:
+        """Somebody has let go of ``size`` bytes that jobs have made. Call it on the event loop."""
+        self._made(size)
+        self._tidy_later()
+
+    def _made(self, size: int) -> None:
+        self._recent += size
+        self._dirty = self._dirty or self._recent >= _HEAVY
+
     def _done(self) -> None:
         self._jobs -= 1
+        self._tidy_later()
+
+    def _tidy_later(self) -> None:
+        """Give memory back in a moment, when it is quiet then."""
+        if self._dirty and not self._jobs and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LATE_SECS, self._tidy)
+
+    def _tidy(self) -> None:
+        self._timer = None
+        # Whoever works now comes back here when he is done.
+        if not self._jobs:
+            self._dirty, self._recent = False, 0
+            with contextlib.suppress(RuntimeError):  # the pool is closed
+                self._executor.submit(give_back)
 
     @property
     def jobs(self) -> int:
@@ -168,6 +200,8 @@ class MediaPool:
 
     def close(self) -> None:
         """Drop waiting jobs and end the threads without waiting for running ones."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             waiting = [self._turns.take() for _ in iter(self._turns.__bool__, False)]

@@ -142,6 +142,10 @@ class Vision:
     def cache(self) -> ProcessedCache:
         return self._cache
 
+    def released(self, size: int) -> None:
+        """A request has let go of tensors with ``size`` bytes."""
+        self._pool.released(size)
+
     async def close(self) -> None:
         """Drop what waits and close connections."""
         self._pool.close()

@@ -73,13 +73,21 @@ async def test_roles_and_their_ports_become_labels_and_keys_go_to_control_alone(
         "url": "http://e:1",
         "worker_type": "prefill",
         "bootstrap_port": 8998,
+        "multimodal_tensor_transport": "shm",
+        "multimodal_shm_min_bytes": 1024,
         "labels": {"zone": "x"},
         "api_key": "k",
     }
     status, _, answer = await send(control, "POST", "/workers", body)
     [(_, arguments)] = control.calls
     assert status == 202
-    assert arguments["spec"]["labels"] == {"zone": "x", "worker_type": "prefill", "bootstrap_port": "8998"}
+    assert arguments["spec"]["labels"] == {
+        "zone": "x",
+        "worker_type": "prefill",
+        "bootstrap_port": "8998",
+        "multimodal_tensor_transport": "shm",
+        "multimodal_shm_min_bytes": "1024",
+    }
     assert arguments["spec"]["api_key"] == "k"
     assert "api_key" not in answer
 
@@ -95,6 +103,8 @@ async def test_roles_and_their_ports_become_labels_and_keys_go_to_control_alone(
         ({"url": "grpc://e:1", "priority": 10**30}, "priority"),
         ({"url": "grpc://e:1", "worker_type": "queen"}, "worker_type"),
         ({"url": "grpc://e:1", "bootstrap_port": 0}, "bootstrap_port"),
+        ({"url": "grpc://e:1", "multimodal_tensor_transport": "rdma"}, "multimodal_tensor_transport"),
+        ({"url": "grpc://e:1", "multimodal_shm_min_bytes": -1}, "multimodal_shm_min_bytes"),
         ({"url": "grpc://e:1", "health": {"failure_threshold": 10**30}}, "health.failure_threshold"),
         ({"url": "grpc://e:1", "labels": {"a": 1}}, "labels[...]"),
     ],

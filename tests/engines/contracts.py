@@ -38,9 +38,10 @@ def sent(made: Adapter, request: Any) -> Any:
 
 @asynccontextmanager
 async def driver_to(
-    url: str, contract: str, transport: Callable[[str], Transport] = GrpcioTransport
+    url: str, contract: str, transport: Callable[[str], Transport] = GrpcioTransport, **more: Any
 ) -> AsyncIterator[GrpcDriver]:
-    driver = GrpcDriver(url, adapter(contract), transport(url))
+    """A driver; ``more`` are arguments of its own."""
+    driver = GrpcDriver(url, adapter(contract), transport(url), **more)
     try:
         yield driver
     finally:

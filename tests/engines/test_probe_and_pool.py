@@ -6,7 +6,9 @@ import grpc
 import msgspec
 import pytest
 
+from smg.core import shared_memory
 from smg.core.errors import GatewayError
+from smg.core.media import MediaInputs, MediaItem, Tensor
 from smg.engine_server.mock import SERVICE, Fault, MockEngine, Script
 from smg.engines.pool import DriverPool
 from smg.engines.probe import detect
@@ -92,6 +94,21 @@ class TestPool:
         assert pool.get(Worker("a")) is not moved
         await pool.close()
         assert len(pool) == 0
+
+    async def test_a_worker_s_new_labels_hold_for_its_driver(self, tmp_path, monkeypatch, kit, ctx):
+        monkeypatch.setattr(shared_memory, "DIRECTORY", tmp_path)
+        pixels = Tensor("uint8", (9,), (b"123456789",))
+        item = MediaItem("image", "00" * 32, b"", (0, 1), ((0, 1),), pixels, {})
+        media = MediaInputs([item], pixels, {}, "", (), 7, [], 1)
+        async with MockEngine(Script(tokens=[1], eos=False)) as engine:
+            pool = DriverPool()
+            shm = {"multimodal_tensor_transport": "shm", "multimodal_shm_min_bytes": "1"}
+            for labels in ({}, shm, {}):
+                driver = pool.get(Worker("a", url=engine.url, labels=labels))
+                await kit.drain(await driver.open(ctx, kit.request(media=media)))
+            assert [len(entry.shared) for entry in engine.requests] == [0, 1, 0]
+            await pool.close()
+        assert list(tmp_path.iterdir()) == []
 
     async def test_a_worker_whose_contract_is_not_known_cannot_be_used(self):
         pool = DriverPool()

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from smg.core.shared_memory import DIRECTORY
 from tests.engines_for_tests import mock_processes
 from tests.gateway import Gateway, body, running, settings, wait_for
 from tests.media.models import QWEN, data_url, png
@@ -50,6 +51,11 @@ class Fleet:
     def idle(self) -> bool:
         counted = self.gateway.metric("smg_requests_inflight") + self.gateway.metric("smg_worker_requests_active")
         return counted == 0 and self.gateway.engine_running() == 0
+
+    def files(self) -> list[Path]:
+        """Tensors in shared memory that the gateway has not removed."""
+        found = DIRECTORY.glob(f"smg-mm-g*-{self.gateway.child('worker-1')}-*")
+        return [path for path in found if not path.name.endswith("owner")]
 
     async def ask(self, client: httpx.AsyncClient, images: int, *, stream: bool = False) -> httpx.Response:
         parts = [{"type": "image_url", "image_url": {"url": data_url(png(*size))}} for size in SIZES[:images]]
@@ -90,7 +96,8 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with mock_processes(*((*common, "--role", role) for role in ROLES.values())) as facts:
         urls = {name: f"grpc://{each['ready']}" for name, each in zip(ROLES, facts, strict=True)}
         named = [word for name, role in ROLES.items() for word in (f"--{role}", urls[name])]
-        flags = ("--worker-header", "--epd-disaggregation", *named)
+        shared = ("--multimodal-tensor-transport", "auto", "--multimodal-shm-min-bytes", "1")
+        flags = ("--worker-header", "--epd-disaggregation", *shared, *named)
         with running(settings(tmp_path, *flags)) as gateway:
             made = Fleet(gateway, {name: each["pid"] for name, each in zip(ROLES, facts, strict=True)}, urls)
             wait_for(lambda: made.roles() == {urls[name]: role for name, role in ROLES.items()}, 20, "four engines")
@@ -110,6 +117,10 @@ async def test_images_by_encode_engines_and_kill_9_of_both(tmp_path):
             answer = await made.ask(client, len(SIZES))
             text = await made.ask(client, 0)
         assert _text(answer) == _text(text) == TEXT
+        # All went by shared memory: pixels and grid of each image.
+        counted = re.findall(r'smg_mm_tensors_total{path="(\w+)".*} (\S+)', made.gateway.get("/metrics").text)
+        assert {path for path, _ in counted} == {"shm"}
+        assert sum(float(count) for _, count in counted) >= 2 * len(SIZES)
         workers = {each["id"]: each["url"] for each in made.gateway.get("/workers").json()["workers"]}
         used = answer.headers["x-smg-encode-worker"].split(",")
         assert {workers[name] for name in used} <= {made.urls["e1"], made.urls["e2"]}
@@ -139,3 +150,4 @@ async def test_images_by_encode_engines_and_kill_9_of_both(tmp_path):
             # What needs none of them goes on.
             assert _text(await made.ask(client, 0)) == TEXT
         wait_for(made.idle, 5, "nothing is counted or running any more")
+        wait_for(lambda: not made.files(), 5, "no tensor is left in shared memory")

@@ -34,11 +34,13 @@ class TestFile:
         content = b"""
         workers:
         - {url: "grpc://a:1", health: {disable_health_check: true}, resilience: {max_retries: 2, cb_timeout_secs: 5},
-           max_connection_attempts: 20, load_monitor_interval_secs: 1}
+           max_connection_attempts: 20, load_monitor_interval_secs: 1, labels: {zone: a},
+           multimodal_tensor_transport: shm, multimodal_shm_min_bytes: 1}
         """
         assert read(content) == [
             WorkerSpec(
                 "grpc://a:1",
+                labels={"zone": "a", "multimodal_tensor_transport": "shm", "multimodal_shm_min_bytes": "1"},
                 health=HealthSpec(disable_health_check=True),
                 resilience=ResilienceSpec(max_retries=2, cb_timeout_secs=5),
                 max_connection_attempts=20,

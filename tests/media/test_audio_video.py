@@ -151,6 +151,22 @@ class TestVideo:
         assert sum(one.length for one in item.placeholders) == plan.tokens
         assert set(item.model_specific_tensors) == {"video_grid_thw", "patches_per_video", "video_second_per_grid"}
 
+    async def test_several_videos_keep_their_own_grids_and_places(self, make):
+        world = make(QWEN2)
+        other = moving(8, 64, 64)
+        parts = [MediaPart("video", data=clip(frames, FPS)) for frames in (FRAMES, other)]
+        _, request = await world.ask("float32", parts[0], TextPart("a"), parts[1], kind="video")
+        family = Qwen2Video(parse_config({}, {}))
+        made = [watched(family), watched(family, other)]
+        sent = vllm_engine_pb2.GenerateRequest.FromString(adapter("vllm").generate(request)).mm_inputs
+        pixels = array(sent.pixel_values, sent.pixel_values.inline, np.float32)
+        np.testing.assert_array_equal(pixels, np.concatenate([patches for _, patches in made]))
+        grids, counts = (sent.model_specific_tensors[name] for name in ("video_grid_thw", "patches_per_video"))
+        assert array(grids, grids.inline, np.int64).tolist() == [list(plan.grid) for plan, _ in made]
+        assert array(counts, counts.inline, np.int64).tolist() == [len(patches) for _, patches in made]
+        assert [one.length for one in sent.mm_placeholders] == [plan.tokens for plan, _ in made]
+        assert len(set(sent.mm_hashes)) == 2
+
     async def test_a_video_that_becomes_too_much_is_refused_before_it_is_decoded(self, make):
         world = make(QWEN2, video_max_decoded_bytes=1000)
         with pytest.raises(GatewayError) as caught:

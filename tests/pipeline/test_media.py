@@ -8,10 +8,10 @@ import pytest
 
 from smg.config import load
 from smg.core.errors import GatewayError
-from smg.core.media import MediaInputs, MediaItem
+from smg.core.media import MediaInputs, MediaItem, Tensor
 from smg.core.request import GenerationRequest, MediaPart, Message, TextPart
 from smg.fleet.records import FleetSnapshot, ModelRecord, WorkerRecord
-from smg.pipeline.media import Media, check_settings, element_type, routing_ids
+from smg.pipeline.media import Media, WithMedia, check_settings, element_type, routing_ids
 from smg.text.prepare import Prepared
 
 # Nothing is asked of it.
@@ -159,6 +159,21 @@ async def test_a_prepared_request_lets_go_of_its_media(monkeypatch):
         (MediaPart("image"), "[0]"),
     ]
     assert request.messages[1].content[0] == TextPart("a")
+
+
+async def test_it_tells_what_a_request_let_go_of_that_has_been_sent():
+    def item(tensor):
+        return MediaItem("image", "00" * 32, b"", (0, 1), ((0, 1),), tensor, {})
+
+    released = []
+    media = Media(load([], {}))
+    made = [item(Tensor("uint8", (3,), (b"abc",))), item(None), item(Tensor("uint8", (2,), (b"de",)))]
+    sent = WithMedia(Prepared("", [1]), MediaInputs(made, None, {}, "", (), 0, [], 1), [1])
+    # Who has had no media yet has nothing to give back.
+    media.released(sent)
+    media._vision = SimpleNamespace(released=released.append)
+    media.released(sent)
+    assert released == [5]
 
 
 async def test_an_engine_s_own_limit_on_items_holds():

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import PIL
 import pytest
-from vision_cases import CASES, PHI_SIZES, REMOTE, Case, picture, translucent
+from vision_cases import CASES, REMOTE, picture, translucent
 
 from smg.core.errors import GatewayError
 from smg.vision import filters
@@ -22,7 +22,7 @@ from smg.vision.families.base import encode
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text("utf-8"))
 PILLOW = int(PIL.__version__.split(".")[0])
 VIEW_BOUND = 2e-6
-ALL = [*CASES, *REMOTE, Case("phi3_v", "Phi3Vision", "", {}, {}, "pillow", PHI_SIZES)]
+ALL = [*CASES, *REMOTE]
 MODULES = (
     "qwen_vl",
     "llava",

@@ -128,6 +128,44 @@ async def test_memory_goes_back_to_the_system_when_heavy_work_is_done(pool, monk
     assert len(given) == 1
 
 
+async def test_what_is_let_go_later_goes_back_when_it_has_been_quiet_for_a_moment(pool, monkeypatch):
+    given = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(pool_module, "_LATE_SECS", 0.01)
+    monkeypatch.setattr(pool_module, "give_back", lambda: loop.call_soon_threadsafe(given.set))
+    # Not so much at a time that a search would follow the work itself.
+    monkeypatch.setattr(pool, "_worked", -1 << 40)
+    await pool.run(lambda: None, "heavy", 1 << 26)
+    async with asyncio.timeout(5):
+        await given.wait()
+    # Then only what is large makes another one.
+    given.clear()
+    await pool.run(lambda: None, "light", 1 << 20)
+    pool.released(1 << 20)
+    await asyncio.sleep(0.05)
+    assert not given.is_set()
+    pool.released(1 << 26)
+    async with asyncio.timeout(5):
+        await given.wait()
+
+
+async def test_nothing_is_searched_while_there_is_work(pool, monkeypatch):
+    given, go = [], threading.Event()
+    monkeypatch.setattr(pool_module, "_LATE_SECS", 0.0)
+    monkeypatch.setattr(pool_module, "give_back", lambda: given.append(pool.jobs))
+    working = asyncio.create_task(pool.run(go.wait))
+    await asyncio.sleep(0.01)
+    pool.released(1 << 26)
+    await asyncio.sleep(0.05)
+    assert given == []
+    go.set()
+    await working
+    async with asyncio.timeout(5):
+        while not given:  # noqa: ASYNC110 - a thread of the pool
+            await asyncio.sleep(0.005)
+    assert given == [0]
+
+
 async def test_those_who_wait_for_a_pool_that_is_closed_wait_no_longer(pool):
     go = threading.Event()
     running = [asyncio.create_task(pool.run(go.wait)) for _ in range(3)]

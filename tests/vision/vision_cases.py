@@ -61,6 +61,8 @@ SIZES = [
     (1300, 900),
 ]
 LARGE = [(1080, 1920), (2100, 1300)]
+# As long as Qwen's family takes them: 200 times as long as wide.
+LONGEST = [(4, 800), (1200, 6)]
 # Phi makes up to 17 or 37 tiles of every image, so it takes fewer of them.
 PHI_SIZES = [(224, 224), (37, 911), (911, 137), (300, 400), (448, 448), (640, 481), (1080, 1920)]
 
@@ -94,6 +96,8 @@ _EDGE = {"longest_edge": 512}
 _SMOL = {"size": {"longest_edge": 2048}, "max_image_size": _EDGE}
 _LONGER = {"rescale_image_frac": 2.0, "rescale_image_max_upscaled_long_edge": 1200}
 _TILED = {"size": {"height": 280, "width": 280}}
+_GRIDS = [[336, 1008], [672, 336], [1008, 1008]]
+_FEW = {"max_patches": 5}
 _LLAVA = {"size": {"shortest_edge": 336}, "crop_size": _SQUARE}
 
 
@@ -104,7 +108,7 @@ def _both(name: str, family: str, processor: str, options: dict[str, Any], sizes
 
 
 CASES = [
-    *_both("qwen2_vl", "Qwen2VL", "Qwen2VLImageProcessor", {}, SIZES + LARGE),
+    *_both("qwen2_vl", "Qwen2VL", "Qwen2VLImageProcessor", {}, SIZES + LARGE + LONGEST),
     *_both(
         "qwen2_vl-large",
         "Qwen2VL",
@@ -112,7 +116,7 @@ CASES = [
         {"min_pixels": 3136, "max_pixels": 12845056},
         [(1080, 1920), (3, 500), (1008, 1008)],
     ),
-    *_both("qwen3_vl", "Qwen3VL", "Qwen2VLImageProcessor", _QWEN3, SIZES),
+    *_both("qwen3_vl", "Qwen3VL", "Qwen2VLImageProcessor", _QWEN3, SIZES + LONGEST),
     *_both("llava", "Llava", "LlavaImageProcessor", _LLAVA, SIZES),
     *_both("llava-pad", "Llava", "LlavaImageProcessor", {**_LLAVA, "do_pad": True}, SIZES),
     *_both(
@@ -123,10 +127,13 @@ CASES = [
         SIZES,
     ),
     *_both("llava_next", "LlavaNext", "LlavaNextImageProcessor", _LLAVA, SIZES + LARGE),
+    *_both(
+        "llava_next-grids", "LlavaNext", "LlavaNextImageProcessor", {**_LLAVA, "image_grid_pinpoints": _GRIDS}, SIZES
+    ),
     *_both("llava_onevision", "LlavaOnevision", "LlavaOnevisionImageProcessor", {}, SIZES),
     *_both("pixtral", "Pixtral", "PixtralImageProcessor", {}, SIZES),
     *_both("gemma3", "Gemma3", "Gemma3ImageProcessor", {"size": {"height": 896, "width": 896}}, SIZES),
-    *_both("glm4v", "Glm4V", "Glm4vImageProcessor", {}, SIZES),
+    *_both("glm4v", "Glm4V", "Glm4vImageProcessor", {}, SIZES + LONGEST),
     *_both(
         "internvl",
         "InternVL",
@@ -150,6 +157,7 @@ CASES = [
     Case("inkling-fast", "Inkling", "InklingImageProcessor", {}, {}, "torchvision", [*PHI_SIZES, (1, 1), (5, 700)]),
     Case("inkling-scaled-fast", "Inkling", "InklingImageProcessor", _LONGER, _LONGER, "torchvision", PHI_SIZES),
     Case("llama4", "Llama4", "Llama4ImageProcessor", {}, {}, "torchvision", SIZES + LARGE),
+    Case("llama4-few", "Llama4", "Llama4ImageProcessor", _FEW, _FEW, "torchvision", SIZES),
     Case("kimi_k25", "KimiK25", "Kimi_K25ImageProcessor", {}, {}, "torchvision", SIZES),
     Case(
         "kimi_k25-small-budget",
@@ -170,6 +178,16 @@ CASES = [
         PHI_SIZES,
         "image_pixel_values",
     ),
+    Case(
+        "phi4_multimodal-few",
+        "Phi4Multimodal",
+        "Phi4MultimodalImageProcessor",
+        {"dynamic_hd": 9},
+        {"dynamic_hd": 9},
+        "torchvision",
+        PHI_SIZES,
+        "image_pixel_values",
+    ),
 ]
 
 _K3_SIZES = [(224, 224), (30, 30), (37, 911), (911, 137), (300, 400), (400, 300)]
@@ -184,6 +202,8 @@ def _k3(name: str, media: dict[str, Any], alpha: bool = True) -> Case:
 
 # Their processors are code of the checkpoint, which the generator has the arithmetic of.
 REMOTE = [
+    Case("phi3_v", "Phi3Vision", "", {}, {}, "pillow", PHI_SIZES),
+    Case("phi3_v-few", "Phi3Vision", "", {"num_crops": 4}, {"num_crops": 4}, "pillow", PHI_SIZES),
     Case("inkling-slow", "Inkling", "", {}, {}, "pillow", PHI_SIZES),
     Case("inkling-scaled-slow", "Inkling", "", _LONGER, _LONGER, "pillow", PHI_SIZES),
     _k3("", {}, alpha=False),

@@ -149,6 +149,23 @@ class MediaSettings(Group, frozen=True):
     threads: Annotated[
         int, option("--vision-threads", "Threads per worker process that decode and preprocess media.", ge=1, le=64)
     ] = 1
+    tensor_transport: Annotated[
+        Literal["inline", "shm", "auto", "rdma"],
+        option(
+            "--multimodal-tensor-transport",
+            "How tensors reach engines of vLLM and TokenSpeed: in messages; by files in /dev/shm, which engines share; "
+            "or auto: by files where an engine tells that it does. A worker's label multimodal_tensor_transport wins. "
+            "rdma is refused: it is not built.",
+        ),
+    ] = "inline"
+    shm_min_bytes: Annotated[
+        int,
+        option(
+            "--multimodal-shm-min-bytes",
+            "Bytes from which on a tensor goes by shared memory; a worker's label multimodal_shm_min_bytes wins.",
+            ge=0,
+        ),
+    ] = 65536
     cache_mb: Annotated[
         int,
         option(

@@ -54,6 +54,7 @@ class Report(msgspec.Struct, frozen=True):
     """What the engine says of itself. ``uptime`` is in seconds, ``usage`` the share of its cache that is in use.
 
     ``bootstrap_port`` and ``engine_id`` are for the other engine of a pair, ``connector`` is how vLLM hands over.
+    ``shm_namespace`` names the shared memory it reads.
     """
 
     model: str
@@ -73,6 +74,7 @@ class Report(msgspec.Struct, frozen=True):
     bootstrap_port: int = 0
     connector: str = ""
     engine_id: str = ""
+    shm_namespace: str = ""
 
 
 class Refused(Exception):

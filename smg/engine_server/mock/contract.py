@@ -4,7 +4,7 @@ The base has what most contracts have in common. Pace, faults and records are th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -63,6 +63,10 @@ class Contract(ABC):
         Raises:
             Refused: an item has neither tensor nor embeddings.
         """
+        return ()
+
+    def tensors(self, request: Any) -> Iterable[Any]:
+        """The TensorData of the request's media, in contracts where they may name files of shared memory."""
         return ()
 
     def kv_params(self, request: Any, host: str, port: int, engine: str) -> str:

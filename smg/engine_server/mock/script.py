@@ -76,6 +76,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     the length of one that depends on the prompt.
     ``bundle`` and ``bundle_digest`` replace the tokenizer archive and its SHA-256; ``bundle_chunk`` (bytes) the
     contract's own size of chunks. ``vocab_size`` is that of the bundle's tokenizer.
+    ``shm_namespace`` replaces the true name of the shared memory that tensors may come by; without ``unlinks`` the
+    engine leaves their files where they are.
     """
 
     tokens: Tokens | None = None
@@ -108,6 +110,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     bundle_digest: str | None = None
     bundle_chunk: int | None = None
     vocab_size: int = tokenizer.VOCAB_SIZE
+    shm_namespace: str | None = None
+    unlinks: bool = True
 
     @classmethod
     def text(cls, *texts: str, split: Literal["byte", "word"] = "word", **rest: Any) -> "Script":

@@ -15,9 +15,9 @@ from smg_grpc_proto import tokenspeed_encoder_pb2
 from smg_grpc_proto.generated import common_pb2
 
 from smg._version import __version__
-from smg.core import clock
+from smg.core import clock, shared_memory
 from smg.engine_server import bundle
-from smg.engine_server.mock import tokenizer
+from smg.engine_server.mock import shared, tokenizer
 from smg.engine_server.mock.ask import Ask, Refused, Report
 from smg.engine_server.mock.contract import Contract
 from smg.engine_server.mock.pair import Pair
@@ -28,7 +28,8 @@ from smg.engine_server.mock.script import Fault, Script, plan
 class Recorded(msgspec.Struct):
     """One Generate call as the engine saw it.
 
-    ``ask`` is the GenerateRequest, read; ``sent`` are the ids produced, per choice. ``state`` is ``running``, ``done``,
+    ``ask`` is the GenerateRequest, read, with the bytes of tensors that came in files, which ``shared`` names (as
+    ShmHandles); ``sent`` are the ids produced, per choice. ``state`` is ``running``, ``done``,
     ``failed`` (by a fault or refused), ``aborted`` (by the Abort RPC) or ``cancelled`` (the client reset the call).
     """
 
@@ -36,6 +37,7 @@ class Recorded(msgspec.Struct):
     metadata: dict[str, str | bytes]
     state: Literal["running", "done", "failed", "aborted", "cancelled"] = "running"
     sent: list[list[int]] = msgspec.field(default_factory=list)
+    shared: list[Any] = msgspec.field(default_factory=list)
     abort: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     @property
@@ -146,6 +148,7 @@ class MockServicer:
         ask = entry.ask
         try:
             self._check(script, ask)
+            entry.shared = shared.take(self.contract.tensors(ask.request), unlink=script.unlinks)
             if self.pair.role == "prefill":
                 self.contract.embeddings(ask.request)
         except Refused as error:
@@ -263,6 +266,10 @@ class MockServicer:
     async def Encode(self, request: Any, context: Any) -> Any:
         self.encoded.append(request)
         await self._fault("Encode", context)
+        try:
+            shared.take(self.contract.tensors(request), unlink=self.script.unlinks)
+        except Refused as error:
+            await _refuse(context, str(error))
         items, rooms = request.mm_inputs.items, request.items
         accepted = self.pair.role == "encode" and len(items) == len(rooms) == 1 and items[0].HasField("encoder_input")
         if accepted:
@@ -305,7 +312,12 @@ class MockServicer:
             bootstrap_port=self.pair.transfers.port,
             connector=self.pair.connector,
             engine_id=self.pair.transfers.engine,
+            shm_namespace=self._shm_namespace(),
         )
+
+    def _shm_namespace(self) -> str:
+        told = self.script.shm_namespace
+        return shared_memory.namespace_id() if told is None else told
 
     # -- faults
 

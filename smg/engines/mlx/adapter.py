@@ -11,6 +11,7 @@ from smg.engines.contract import ContractAdapter, unsupported
 from smg.engines.labels import flatten
 from smg.engines.mlx.decode import MlxDecoder
 from smg.engines.mlx.sampling import sampling_params
+from smg.engines.parcel import INLINE, Parcel
 
 
 class MlxAdapter(ContractAdapter):
@@ -21,7 +22,7 @@ class MlxAdapter(ContractAdapter):
     service = "mlx.grpc.engine.MlxEngine"
     capabilities = frozenset({"generate", "seed", "logit_bias", "logprobs", "tokenizer_bundle"})
 
-    def generate(self, request: EngineRequest) -> bytes:
+    def generate(self, request: EngineRequest, parcel: Parcel = INLINE) -> bytes:
         """Encode a GenerateRequest. Raises GatewayError (400), see ``sampling_params``."""
         if request.lora is not None:
             raise unsupported("lora_path", "LoRA adapters")

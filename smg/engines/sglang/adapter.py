@@ -13,6 +13,7 @@ from smg.engines import labels, media, protobuf
 from smg.engines.base import EngineInfo, EngineLoad
 from smg.engines.capabilities import CONSTRAINTS, VISION
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter
+from smg.engines.parcel import INLINE, Parcel
 from smg.engines.sglang.decode import SglangDecoder
 from smg.engines.sglang.media import multimodal_inputs
 from smg.engines.sglang.sampling import sampling_params
@@ -31,7 +32,7 @@ class SglangAdapter(ContractAdapter):
         *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation"),
     }
 
-    def generate(self, request: EngineRequest) -> bytes:
+    def generate(self, request: EngineRequest, parcel: Parcel = INLINE) -> bytes:
         """Encode a GenerateRequest. Raises GatewayError (400), see ``sampling_params``."""
         wanted = request.logprobs
         message = pb.GenerateRequest(
@@ -56,9 +57,9 @@ class SglangAdapter(ContractAdapter):
         # A decode engine gets the computed prompt.
         inputs = None if request.leg is not None and request.leg.role == "decode" else request.media
         if inputs is not None:
-            message.mm_inputs.CopyFrom(multimodal_inputs(inputs))
+            message.mm_inputs.CopyFrom(multimodal_inputs(inputs, parcel))
         encoded = protobuf.encode_with_ids(message, request.ids)
-        return media.with_tensor(encoded, pb.GenerateRequest, "data", inputs)
+        return media.with_tensor(encoded, pb.GenerateRequest, "data", inputs, parcel)
 
     def loads_request(self) -> bytes:
         return protobuf.encode(pb.GetLoadsRequest(include=["core", "disagg"]))

@@ -11,6 +11,7 @@ from smg_grpc_proto import sglang_scheduler_pb2 as pb
 from smg.core.media import MediaInputs, Tensor
 from smg.engines import media
 from smg.engines.contract import unsupported
+from smg.engines.parcel import Parcel
 
 # What SGLang's models call tensors, where that is not what the families here call them.
 _NAMES = {"aspect_ratio_ids": "aspect_ratio_id"}
@@ -18,14 +19,14 @@ _NAMES = {"aspect_ratio_ids": "aspect_ratio_id"}
 _OF_REQUESTS = frozenset({"mllama"})
 
 
-def multimodal_inputs(inputs: MediaInputs) -> Any:
+def multimodal_inputs(inputs: MediaInputs, parcel: Parcel) -> Any:
     """Everything but the bytes of the primary tensor. Raises GatewayError when there is no tensor to describe."""
     if inputs.tensor is None:
         raise unsupported("messages", f"raw {inputs.modality} input")
     around = (1,) if inputs.family in _OF_REQUESTS else ()
 
     def told(value: Tensor, field: str | None) -> Any:
-        return media.tensor(pb.TensorData, replace(value, shape=(*around, *value.shape)), field)
+        return media.tensor(pb.TensorData, replace(value, shape=(*around, *value.shape)), field, parcel)
 
     runs = [run for item in inputs.items for run in item.patches]
     return pb.MultimodalInputs(

@@ -12,6 +12,7 @@ from smg.engines import labels, protobuf
 from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS, VISION
 from smg.engines.contract import GENERATING_HEALTH_SECS, ContractAdapter, unsupported
+from smg.engines.parcel import INLINE, Parcel
 from smg.engines.tokenspeed import encoder
 from smg.engines.tokenspeed.decode import TokenSpeedDecoder
 from smg.engines.tokenspeed.media import pieces
@@ -29,13 +30,14 @@ class TokenSpeedAdapter(ContractAdapter):
     encoder_service = encoder.SERVICE
     health_secs = GENERATING_HEALTH_SECS
     media_dtype = "bfloat16"
+    shared_memory = True
     capabilities = CONSTRAINTS | {
         *("generate", "n", "seed", "logit_bias", "min_tokens", "logprobs", "dp_rank", "image", "audio", "video"),
         *("mixed_media",),
         *("loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation", "encode"),
     }
 
-    def generate(self, request: EngineRequest) -> bytes:
+    def generate(self, request: EngineRequest, parcel: Parcel = INLINE) -> bytes:
         """Encode a GenerateRequest. Raises GatewayError (400), see ``sampling_params``."""
         wanted = request.logprobs
         if request.lora is not None:
@@ -57,7 +59,7 @@ class TokenSpeedAdapter(ContractAdapter):
             return encoded
         # Who gets embeddings, or a computed prompt, has no use for pixels.
         described = request.leg is not None and (request.leg.role == "decode" or bool(request.leg.encoders))
-        return join([encoded, *pieces(request.media, pixels=not described)])
+        return join([encoded, *pieces(request.media, parcel, pixels=not described)])
 
     def decoder(self, request: EngineRequest) -> TokenSpeedDecoder:
         return TokenSpeedDecoder(request)
@@ -65,8 +67,8 @@ class TokenSpeedAdapter(ContractAdapter):
     def abort(self, ids: Sequence[str], reason: str) -> Sequence[bytes]:
         return protobuf.abort_each(pb.AbortRequest, ids, reason=reason)
 
-    def encode(self, request_id: str, item: MediaItem, token_id: int, room: int) -> bytes:
-        return encoder.encode_request(request_id, item, token_id, room)
+    def encode(self, request_id: str, item: MediaItem, token_id: int, room: int, parcel: Parcel = INLINE) -> bytes:
+        return encoder.encode_request(request_id, item, token_id, room, parcel)
 
     def encoded(self, message: bytes) -> bool:
         return encoder.accepted(message)

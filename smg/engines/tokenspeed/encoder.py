@@ -8,12 +8,13 @@ from smg_grpc_proto import tokenspeed_encoder_pb2 as encoder
 from smg._native.joined import join
 from smg.core.media import MediaItem
 from smg.engines import media, protobuf
+from smg.engines.parcel import Parcel
 from smg.engines.tokenspeed.media import item_pieces
 
 SERVICE = "tokenspeed.grpc.encoder.TokenSpeedEncoder"
 
 
-def encode_request(request_id: str, item: MediaItem, token_id: int, room: int) -> bytes:
+def encode_request(request_id: str, item: MediaItem, token_id: int, room: int, parcel: Parcel) -> bytes:
     """Encode an EncodeRequest for ``item``, to be handed over in ``room``; ``token_id`` is that of its placeholders.
 
     Raises:
@@ -21,7 +22,7 @@ def encode_request(request_id: str, item: MediaItem, token_id: int, room: int) -
     """
     message = encoder.EncodeRequest(request_id=request_id)
     message.items.add(bootstrap_room=room)
-    pieces = media.nested(encoder.EncodeRequest, ("mm_inputs", "items"), item_pieces(item, token_id))
+    pieces = media.nested(encoder.EncodeRequest, ("mm_inputs", "items"), item_pieces(item, token_id, parcel))
     return join([protobuf.encode(message), *pieces])
 
 

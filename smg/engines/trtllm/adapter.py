@@ -11,6 +11,7 @@ from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS
 from smg.engines.contract import ContractAdapter
 from smg.engines.labels import flatten
+from smg.engines.parcel import INLINE, Parcel
 from smg.engines.trtllm import sampling
 from smg.engines.trtllm.decode import TrtllmDecoder
 
@@ -26,7 +27,7 @@ class TrtllmAdapter(ContractAdapter):
         *("tokenizer_bundle", "kv_events"),
     }
 
-    def generate(self, request: EngineRequest) -> bytes:
+    def generate(self, request: EngineRequest, parcel: Parcel = INLINE) -> bytes:
         """Encode a GenerateRequest. Raises GatewayError (400), see ``trtllm.sampling``."""
         # The engine preprocesses and expands by itself.
         ids = request.ids if request.media is None else media.anchored_ids(request, request.media)

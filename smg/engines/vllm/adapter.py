@@ -11,6 +11,7 @@ from smg.engines.base import EngineInfo
 from smg.engines.capabilities import CONSTRAINTS, VISION
 from smg.engines.contract import ContractAdapter, unsupported
 from smg.engines.labels import default_sampling, flatten
+from smg.engines.parcel import INLINE, Parcel
 from smg.engines.vllm.decode import VllmDecoder
 from smg.engines.vllm.media import multimodal_inputs
 from smg.engines.vllm.names import names
@@ -24,6 +25,7 @@ class VllmAdapter(ContractAdapter):
     name = "vllm"
     service = "vllm.grpc.engine.VllmEngine"
     media_dtype = "float32"
+    shared_memory = True
     capabilities = CONSTRAINTS | {
         *(
             "generate",
@@ -40,7 +42,7 @@ class VllmAdapter(ContractAdapter):
         *("embed", "loads", "tokenizer_bundle", "flush_cache", "profile", "kv_events", "disaggregation"),
     }
 
-    def generate(self, request: EngineRequest) -> bytes:
+    def generate(self, request: EngineRequest, parcel: Parcel = INLINE) -> bytes:
         """Encode a GenerateRequest.
 
         Raises:
@@ -65,11 +67,11 @@ class VllmAdapter(ContractAdapter):
         inputs = request.media
         if inputs is None:
             return protobuf.encode_with_ids(message, request.ids)
-        message.mm_inputs.CopyFrom(multimodal_inputs(inputs, pixels=not described))
+        message.mm_inputs.CopyFrom(multimodal_inputs(inputs, parcel, pixels=not described))
         encoded = protobuf.encode_with_ids(message, request.ids)
-        if rows := media.row_tensors(pb.GenerateRequest, pb.TensorData, "inline", inputs, names(inputs)):
+        if rows := media.row_tensors(pb.GenerateRequest, pb.TensorData, "inline", inputs, names(inputs), parcel):
             encoded = join([encoded, *rows])
-        return encoded if described else media.with_tensor(encoded, pb.GenerateRequest, "inline", inputs)
+        return encoded if described else media.with_tensor(encoded, pb.GenerateRequest, "inline", inputs, parcel)
 
     def decoder(self, request: EngineRequest) -> VllmDecoder:
         return VllmDecoder(request)

@@ -7,10 +7,11 @@ from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg.core.media import MediaInputs
 from smg.engines import media
 from smg.engines.contract import unsupported
+from smg.engines.parcel import Parcel
 from smg.engines.vllm.names import PRIMARY, check_sizes, names, shared
 
 
-def multimodal_inputs(inputs: MediaInputs, *, pixels: bool = True) -> Any:
+def multimodal_inputs(inputs: MediaInputs, parcel: Parcel, *, pixels: bool = True) -> Any:
     """Everything but the bytes of the primary tensor, and the tensors with an entry per row.
 
     Raises GatewayError when there is no tensor to describe.
@@ -24,9 +25,9 @@ def multimodal_inputs(inputs: MediaInputs, *, pixels: bool = True) -> Any:
     called = names(inputs)
     primary = called.get(PRIMARY, PRIMARY)
     message = pb.MultimodalInputs(
-        pixel_values=media.tensor(pb.TensorData, inputs.tensor, None) if pixels else None,
+        pixel_values=media.tensor(pb.TensorData, inputs.tensor, None, parcel) if pixels else None,
         model_specific_tensors={
-            called.get(name, name): media.tensor(pb.TensorData, side, "inline")
+            called.get(name, name): media.tensor(pb.TensorData, side, "inline", parcel)
             for name, side in {**inputs.side, **shared(inputs)}.items()
             if name not in inputs.flat
         },

@@ -1,6 +1,6 @@
 """The TokenSpeed contract: cumulative counts, ends cut, the version of the weights told (spec 2.1, 3.6)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from google.protobuf.struct_pb2 import Struct
@@ -60,6 +60,10 @@ class TokenSpeed(Contract):
             (Meeting(place.bootstrap_host, place.bootstrap_port, str(place.bootstrap_room)), items[number].content_hash)
             for number, place in places.items()
         ]
+
+    def tensors(self, request: Any) -> Iterable[Any]:
+        items = request.mm_inputs.items
+        return [tensor for item in items for tensor in (item.encoder_input, *item.model_specific_tensors.values())]
 
     def chunk(self, part: Part) -> Any:
         chunk = pb.GenerateStreamChunk(
@@ -124,7 +128,7 @@ class TokenSpeed(Contract):
                 "disaggregation_bootstrap_port": report.bootstrap_port,
             }
         )
-        scheduler.update({"shm_namespace_id": "boot:42", "token": SECRET})
+        scheduler.update({"shm_namespace_id": report.shm_namespace, "token": SECRET})
         return pb.GetServerInfoResponse(
             server_args=arguments,
             scheduler_info=scheduler,

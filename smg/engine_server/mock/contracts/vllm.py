@@ -1,7 +1,7 @@
 """The vLLM contract: delta counts, the Complete repeats the last delta, ends are kept (spec 2.1, 3.2)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -55,6 +55,10 @@ class Vllm(Contract):
             place = urlsplit(told["remote_bootstrap_addr"])
             return Meeting(place.hostname or "", place.port or 0, key, told["remote_engine_id"])
         return Meeting(told["remote_host"], told["remote_port"], key, told["remote_engine_id"])
+
+    def tensors(self, request: Any) -> Iterable[Any]:
+        inputs = request.mm_inputs
+        return (inputs.pixel_values, *inputs.model_specific_tensors.values())
 
     def kv_params(self, request: Any, host: str, port: int, engine: str) -> str:
         # Spaces and order that no other JSON writer would choose: it has to come back byte for byte.
@@ -134,6 +138,7 @@ class Vllm(Contract):
             kv_connector=report.connector,
             kv_role=_KV_ROLES.get(report.role, "") if report.connector else "",
             kv_engine_id=report.engine_id,
+            shm_namespace_id=report.shm_namespace,
         )
 
     def start_profile(self, request: Any) -> Any:
