@@ -11,6 +11,8 @@ from smg.parsing.choose import choose
 from tests.parsing.runs import STANDARD, call, chain_of, feed, fold, parse
 from tests.splits import splits
 
+pytestmark = pytest.mark.usefixtures("random_splits")
+
 OUTSIDE = Start(prompt_tail="<|im_start|>assistant\n")
 
 

@@ -8,6 +8,8 @@ from tests.parsing.runs import STANDARD, Message, call, parse
 from tests.parsing.writers import WRITERS
 from tests.splits import splits
 
+pytestmark = pytest.mark.usefixtures("random_splits")
+
 OSLO = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
 CITY = ("get_weather", {"city": "Oslo"})
 RUN = ("run", {"cmd": "ls"})

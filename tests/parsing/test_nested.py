@@ -12,6 +12,8 @@ from tests.parsing.runs import call, reasoning_parser, row
 from tests.parsing.writers import WRITERS
 from tests.splits import splits
 
+pytestmark = pytest.mark.usefixtures("random_splits")
+
 S = "]<]minimax[>["
 TOOL = Tool(
     "f",
