@@ -129,7 +129,7 @@ def walk(model):
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_what_a_schema_allows_fits_it(walk, name):
-    found = [walk(SCHEMAS[name], random.Random(seed)) for seed in range(6)]
+    found = [walk(SCHEMAS[name], random.Random(seed)) for seed in range(4)]
     whole = [text for text in found if text is not None]
     assert whole
     for answer in whole:
