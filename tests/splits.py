@@ -14,16 +14,16 @@ ALL_PAIRS_BELOW = 2000  # characters
 
 
 def splits(
-    given: Sequence[str], seed: int = 0, count: int = RANDOM_SPLITS, pairs_below: int = ALL_PAIRS_BELOW
+    given: Sequence[str], seed: int = 0, count: int | None = None, pairs_below: int = ALL_PAIRS_BELOW
 ) -> Iterator[list[str]]:
-    """As given, in one chunk, one character per chunk, ``count`` random splits, and every split in two of texts that
-    are shorter than ``pairs_below`` characters."""
+    """As given, in one chunk, one character per chunk, ``count`` random splits (None: ``RANDOM_SPLITS``), and every
+    split in two of texts that are shorter than ``pairs_below`` characters."""
     text = "".join(given)
     yield list(given)
     yield [text]
     yield list(text)
     generator = random.Random(seed)
-    for _ in range(count):
+    for _ in range(RANDOM_SPLITS if count is None else count):
         yield random_split(text, generator)
     if len(text) < pairs_below:
         for cut in range(1, len(text)):

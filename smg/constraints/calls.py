@@ -101,6 +101,8 @@ def shape(family: str, has: Has) -> Shape | None:
     """
     if family == "mistral":
         return _MISTRAL_IDS if has("[CALL_ID]") else _MISTRAL_NAMED if has("[ARGS]") else _MISTRAL_LIST
+    if family == "pangu" and has("<|tool_call_start|>"):
+        return _PANGU_NAMED
     return _SHAPES.get(family)
 
 
@@ -144,6 +146,7 @@ def _pairs(begin: str, end: str, line: str) -> Shape:
 _MISTRAL_LIST = _array("[TOOL_CALLS] [", "]")
 _MISTRAL_NAMED = Shape("[TOOL_CALLS]NAME[ARGS]", "", trigger="[TOOL_CALLS]")
 _MISTRAL_IDS = Shape("[TOOL_CALLS]NAME[CALL_ID]", "", id="[0-9A-Za-z]{9}", head="[ARGS]", trigger="[TOOL_CALLS]")
+_PANGU_NAMED = _array("<|tool_call_start|>[", "]<|tool_call_end|>")
 _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 
 _PLAMO = "<|plamo:{}_tool_{}:plamo|>"
@@ -163,6 +166,9 @@ def _gemma(begin: str, end: str, quote: str) -> Shape:
 _SHAPES: Mapping[str, Shape] = {
     "qwen": _objects("<tool_call>\n", "\n</tool_call>"),
     "longcat": _objects("<longcat_tool_call>\n", "\n</longcat_tool_call>"),
+    "qwen2_5_coder": _objects("<tools>\n", "\n</tools>"),
+    "rwkv": _objects("**Tool Call:**\n```json\n", "\n```"),
+    "pangu": _array("[unused11][", "][unused12]"),
     "ernie45": _objects("<tool_call>\n", "\n</tool_call>"),
     "granite_20b_fc": _objects("<function_call> ", ""),
     "internlm": _objects("<|action_start|><|plugin|>\n", "<|action_end|>", "parameters"),
@@ -225,6 +231,13 @@ _SHAPES: Mapping[str, Shape] = {
         id="[0-9A-Za-z]{1,24}",
         head="<|tool_call:name|>NAME<|tool_call:args|>",
     ),
+    "step_audio_2": Shape("<tool_call>function\nNAME\n", "\n</tool_call>", trigger="<tool_call>function\n"),
+    "solar_open2": Shape(
+        "<|tool_call:start|>NAME\n",
+        "<|tool_call:end|>",
+        trigger="<|tool_call:start|>",
+        elements=Elements("<|tool_arg:start|>KEY<|tool_arg:value|>", "<|tool_arg:end|>\n"),
+    ),
     "qwen_xml": _function("<tool_call>", "</tool_call>"),
     "mimo": _function("<tool_call>", "</tool_call>", ""),
     "seed_oss": _function("<seed:tool_call>", "</seed:tool_call>"),
@@ -250,6 +263,13 @@ _SHAPES: Mapping[str, Shape] = {
     "glm45_moe": _pairs("<tool_call>", "</tool_call>", "\n"),
     "glm47_moe": _pairs("<tool_call>", "</tool_call>", ""),
     "iquest": _pairs("<iquest_tool_call>", "</iquest_tool_call>", ""),
+    "iquest_coder": _pairs("<iquestcoder_tool_call>", "</iquestcoder_tool_call>", ""),
+    "telechat4": Shape(
+        "<tool_call>NAME",
+        "</tool_call>",
+        trigger="<tool_call>",
+        elements=Elements("<param_key>KEY</param_key><param_value>", "</param_value>"),
+    ),
     "hy_v3": Shape(
         "<tool_call>NAME<tool_sep>",
         "</tool_call>",

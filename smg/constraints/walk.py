@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from smg.core.wire import join
 
@@ -42,7 +43,7 @@ def resolve(root: Mapping[str, Any], reference: str) -> dict[str, Any] | bool | 
     if not reference.startswith("#/"):
         return None
     for part in reference[2:].split("/"):
-        name = part.replace("~1", "/").replace("~0", "~")
+        name = unquote(part).replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and name in node:
             node = node[name]
         elif isinstance(node, list) and name.isdigit() and int(name) < len(node):

@@ -33,6 +33,10 @@ _GLM_NAME_LINE = r"<tool_call>(?:\{[^}]*\}+|'[^']*'|[^<>\s])*\s*(?:\\n|\n)\s*(?:
 ROWS: tuple[Evidence, ...] = (
     Evidence("gpt_oss", "gpt_oss", ("<|start|>assistant<|channel|>",), token="<|constrain|>"),
     Evidence("glm45", "iquest", ("<|iquest_assistant|>",)),
+    Evidence("glm45", "iquest_coder", ("<iquestcoder_tool_call>",)),
+    Evidence("solar_open2", "solar_open2", ("<|tool_arg:start|>",)),
+    Evidence("longcat", "longcat", ("<longcat_tool_call>",)),
+    Evidence("pangu", "pangu", ("[unused11]", "[unused12]")),
     Evidence("k2_horizon", "k2_horizon", ("<ifm|think>", "<ifm|tool_call>")),
     Evidence("plamo3", "plamo3", ("<|plamo:begin_tool_request",)),
     Evidence("muse_glimmer", "muse_glimmer", ("<atem:invoke",)),
@@ -59,6 +63,7 @@ ROWS: tuple[Evidence, ...] = (
     Evidence("step3", "step3", ("<steptml:invoke",)),
     Evidence("seed_oss", "seed_oss", ("<seed:tool_call>",)),
     Evidence(None, "qwen_xml", ("<function=", "<parameter=")),
+    Evidence(None, "telechat4", ("<param_key>", "<param_value>")),
     Evidence("glm45", "glm45_moe", ("<arg_key>", "<arg_value>"), expression=_GLM_NAME_LINE),
     Evidence("glm45", "glm47_moe", ("<arg_key>", "<arg_value>")),
     Evidence(None, "nemotron_json", ("<TOOLCALL>",)),

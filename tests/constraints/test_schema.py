@@ -44,6 +44,7 @@ def refused(schema) -> GatewayError:
         TREE,
         {"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}},
         {"$ref": "#/definitions/a~1b", "definitions": {"a/b": {"type": "string"}}},
+        {"$ref": "#/definitions/a%20b", "definitions": {"a b": {"type": "string"}}},
         {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}], "$defs": {"n": {"type": "array", "items": {"$ref": "#"}}}},
         {"type": ["object", "null"], "properties": {"x": {"$ref": "#"}}, "required": ["x"]},
         {"properties": {"$ref": {"type": "string"}}},

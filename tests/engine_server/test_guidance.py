@@ -89,6 +89,13 @@ ALL_OF = {
         ({"type": "string", "format": "date"}, "2026-13-29", False),
         ({"type": "number", "minimum": 0.5, "exclusiveMaximum": 2}, 1.75, True),
         ({"type": "number", "minimum": 0.5, "exclusiveMaximum": 2}, 2, False),
+        # An exclusive bound and one that is near.
+        ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.001}, 0, False),
+        ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.001}, 0.0005, True),
+        ({"items": {"type": "number", "exclusiveMinimum": 3, "maximum": 3.5}}, [3], False),
+        ({"items": {"type": "number", "exclusiveMinimum": 3, "maximum": 3.5}}, [3.5], True),
+        ({"type": "number", "minimum": -2.25, "exclusiveMaximum": -2}, -2, False),
+        ({"type": "number", "minimum": -2.25, "exclusiveMaximum": -2}, -2.25, True),
         ({"type": "integer", "multipleOf": 5}, 35, True),
         ({"type": "integer", "multipleOf": 5}, 36, False),
         ({"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2}, [True, False], True),

@@ -12,6 +12,8 @@ from smg.parsing.base import Start
 from tests.parsing.runs import chain_of, feed, parse
 from tests.splits import random_split, splits
 
+pytestmark = pytest.mark.usefixtures("random_splits")
+
 INSIDE = Start(prompt_tail="<|im_start|>assistant\n<think>\n")
 CLOSED = Start(prompt_tail="<|im_start|>assistant\n<think>\n\n</think>\n\n")
 OUTSIDE = Start(prompt_tail="<|im_start|>assistant\n")

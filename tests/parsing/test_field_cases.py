@@ -19,6 +19,8 @@ from smg.parsing.table import TOOLS
 from tests.parsing.runs import STANDARD, Message, call, feed, fold, row, whole_chain
 from tests.splits import splits
 
+pytestmark = pytest.mark.usefixtures("random_splits")
+
 OPENED = Start(prompt_tail="<|im_start|>assistant\n<think>\n", tools=STANDARD)
 CLOSED = Start(prompt_tail="<|im_start|>assistant\n<think>\n\n</think>\n\n", thinking=False, tools=STANDARD)
 

@@ -14,6 +14,8 @@ from smg.parsing.harmony import ENDS, MAX_HEADER, Harmony, Together
 from tests.parsing.runs import STANDARD, Message, answer
 from tests.splits import splits
 
+pytestmark = pytest.mark.usefixtures("random_splits")
+
 TAIL = "<|start|>user<|message|>Hello<|end|><|start|>assistant"
 PLAIN = Start(prompt_tail=TAIL)
 TOOLS = Start(prompt_tail=TAIL, tools=STANDARD)

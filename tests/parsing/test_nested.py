@@ -12,6 +12,8 @@ from tests.parsing.runs import call, reasoning_parser, row
 from tests.parsing.writers import WRITERS
 from tests.splits import splits
 
+pytestmark = pytest.mark.usefixtures("random_splits")
+
 S = "]<]minimax[>["
 TOOL = Tool(
     "f",
@@ -69,8 +71,27 @@ def test_M3_elements(body, expected):
 def test_M3_a_call_that_is_cut_off_closes_nothing():
     message = read(element("text", "a") + f"{S}<text2>b", "length")
     assert (message.calls, message.finish, message.cut) == ((("f", '{"text": "a", "text2": "b'),), "length", (0,))
-    message = read(element("text", "a") + f"{S}<o>{S}<s>b", "length")
+    for cut, arguments in (
+        (element("text", "a"), '{"text": "a"'),
+        (f"{element('text', 'a')}{S}<o>{S}<s>b", '{"text": "a", "o": {"s": "b'),
+        (
+            f"{S}<o>{element('s', '5')}{S}<deep>{element('a', '1.5')}{S}<b>2",
+            '{"o": {"s": "5", "deep": {"a": 1.5, "b": "2',
+        ),
+        (f"{S}<list>{element('item', '1')}{S}<item>2", '{"list": [1, "2'),
+        (f"{S}<free>note {S}<a>1", '{"free": {"$text": "note ", "a": "1'),
+    ):
+        message = read(cut, "length")
+        assert (message.calls, message.content, message.cut) == ((("f", arguments),), "", (0,))
+
+
+def test_M3_what_is_no_element_is_text_behind_a_call_that_is_cut():
+    message = read(f"{element('text', 'a')}{S}</x>", "stop")
     assert (message.calls, message.cut) == ((("f", '{"text": "a"'),), (0,))
+    assert message.content.startswith(f"{S}</x>")
+    message = read(f"{S}<o>{element('s', '5')}{S}</x>")
+    assert (message.calls, message.cut) == ((("f", '{"o": {"s": "5'),), (0,))
+    assert message.content.startswith(f"{S}</x>")
 
 
 def test_M3_nesting_is_bounded():

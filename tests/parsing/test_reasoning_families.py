@@ -56,6 +56,10 @@ CASES = [
     ("apertus", OUTSIDE, "<|inner_prefix|>r<|inner_suffix|>c", "r", "c"),
     ("apriel", Start(), "r[BEGIN FINAL RESPONSE]c[END FINAL RESPONSE]", "r", "c"),
     ("plamo3", OUTSIDE, "<|plamo:begin_think:plamo|>r<|plamo:end_think:plamo|>c", "r", "c"),
+    ("solar_open2", Start(prompt_tail="<|think:start|>"), "r<|think:end|>c", "r", "c"),
+    ("longcat", Start(prompt_tail="<longcat_think>\n"), "r</longcat_think>c", "r", "c"),
+    ("pangu", Start(), "[unused16]r[unused17]c", "r", "c"),
+    ("pangu", Start(prompt_tail="<think>"), "r</think>c", "r", "c"),
     ("solar_open", OUTSIDE, "<|think|>r<|end|><|begin|>assistant<|content|>c<|end|>", "r", "c"),
     # Inkling's typed blocks.
     (

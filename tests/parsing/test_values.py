@@ -46,6 +46,7 @@ def value(text, schema, **root):
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "7", "7"),
         ({"oneOf": [{"type": "array"}, {"$ref": "#/$defs/n"}]}, "7.5", "7.5"),
         ({"$ref": "#/$defs/self"}, "7", "7"),
+        ({"$ref": "#/$defs/a%20b~1c"}, "7", '"7"'),
         ({}, "3", "3"),
         ({}, "true", "true"),
         ({}, "None", "null"),
@@ -57,7 +58,7 @@ def value(text, schema, **root):
     ],
 )
 def test_a_value_has_the_declared_type(schema, text, expected):
-    defs = {"n": {"type": "number"}, "self": {"$ref": "#/$defs/self"}}
+    defs = {"n": {"type": "number"}, "a b/c": {"type": "string"}, "self": {"$ref": "#/$defs/self"}}
     assert value(text, schema, **{"$defs": defs}) == expected
 
 

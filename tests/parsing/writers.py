@@ -168,6 +168,8 @@ WRITERS: dict[str, Writer] = {
     "glm45_moe": block("", "", params("<tool_call>NAME\n", _PAIR, "</tool_call>")),
     "glm47_moe": block("", "", params("<tool_call>NAME", _TIGHT, "</tool_call>")),
     "iquest": block("", "", params("<iquest_tool_call>NAME", _TIGHT, "</iquest_tool_call>")),
+    "iquest_coder": block("", "", params("<iquestcoder_tool_call>NAME", _TIGHT, "</iquestcoder_tool_call>")),
+    "telechat4": block("", "", params("<tool_call>NAME", _TIGHT.replace("arg_", "param_"), "</tool_call>")),
     "hy_v3": block("<tool_calls>", "</tool_calls>", params("<tool_call>NAME<tool_sep>", _TIGHT, "</tool_call>")),
     "step3": block(
         "<｜tool_calls_begin｜>\n",
@@ -192,6 +194,9 @@ WRITERS: dict[str, Writer] = {
     "minimax_m1": lambda calls: "<tool_calls>\n" + each("@")(calls) + "\n</tool_calls>",
     "cohere": array("<|START_ACTION|>@<|END_ACTION|>", objects("tool_name", "parameters")),
     "longcat": each("<longcat_tool_call>\n@\n</longcat_tool_call>"),
+    "pangu": array("[unused11]@[unused12]"),
+    "rwkv": each("**Tool Call:**\n```json\n@\n```"),
+    "qwen2_5_coder": each("<tools>\n@\n</tools>"),
     "jamba": array("<tool_calls>@</tool_calls>"),
     "hunyuan_a13b": array("<tool_calls>@</tool_calls>"),
     "apriel": array("<tool_calls>@</tool_calls>"),
@@ -242,6 +247,18 @@ WRITERS: dict[str, Writer] = {
             '<atem:parameter name="KEY">VALUE</atem:parameter>\n',
             "</atem:invoke>",
         ),
+    ),
+    "solar_open2": block(
+        "",
+        "",
+        params(
+            "<|tool_call:start|>NAME\n",
+            "<|tool_arg:start|>KEY<|tool_arg:value|>VALUE<|tool_arg:end|>\n",
+            "<|tool_call:end|>",
+        ),
+    ),
+    "step_audio_2": lambda calls: "\n".join(
+        header("<tool_call>function\nNAME\nARGS\n</tool_call>")(*call) for call in calls
     ),
     "solar_open": lambda calls: "".join(
         f"<|tool_call:begin|>c{number}<|tool_call:name|>{name}<|tool_call:args|>{dumps(values)}<|tool_call:end|>"

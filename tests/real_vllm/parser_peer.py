@@ -2,7 +2,7 @@
 
 A question names a tool ``parser`` or a ``reasoning`` parser, and has the ``tools`` of the request, the ``specials`` of
 the vocabulary and the pieces of an output. The answer has what became of them read whole and streamed, or the error
-that a parser raised.
+that a parser raised. One that asks for ``names`` is told which parsers there are.
 """
 
 import json
@@ -130,8 +130,21 @@ def thought_streamed(question: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+def names() -> dict[str, Any]:
+    """All parsers by name."""
+    from vllm.reasoning import ReasoningParserManager
+    from vllm.tool_parsers import ToolParserManager
+
+    return {
+        "tools": ToolParserManager.list_registered(),
+        "reasoning": ReasoningParserManager.list_registered(),
+    }
+
+
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """Both readings; an error is an answer too."""
+    if "names" in question:
+        return names()
     out: dict[str, Any] = {}
     thinks = "reasoning" in question
     readers = (thought_whole, thought_streamed) if thinks else (whole, streamed)

@@ -3,27 +3,26 @@ listed. The list is docs/parser-differences.md; one process of vLLM's Python ans
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from smg.parsing.base import Start
-from smg.parsing.reasoning.delimiters import DelimiterFactory
 from smg.parsing.table import REASONING, TOOLS
-from tests.parsing.peers import CASES, ours, written
+from tests.parsing.peers import ASSISTANT, CASES, THOUGHTS, ours, pieces, thought, written
 from tests.parsing.runs import STANDARD, parse, row
 
 pytestmark = pytest.mark.real_vllm
 
-# Our family, and the name of vLLM's parser. Its Cohere parsers are not tool parsers of their own any more.
+# Our format by one of its names, and the name of vLLM's parser. Its Cohere parsers are no tool parsers of their own.
 PAIRS = {
     "apertus": "apertus",
     "deepseek": "deepseek_v3",
     "deepseek31": "deepseek_v31",
     "deepseek32": "deepseek_v32",
     "deepseek_v4": "deepseek_v4",
+    "deepseek_v41": "deepseek_v41",
     "dots": "dots",
     "ernie45": "ernie45",
     "functiongemma": "functiongemma",
@@ -32,9 +31,11 @@ PAIRS = {
     "glm45_moe": "glm45",
     "glm47_moe": "glm47",
     "granite": "granite",
+    "granite4": "granite4",
     "granite_20b_fc": "granite-20b-fc",
     "hunyuan_a13b": "hunyuan_a13b",
     "hy_v3": "hy_v3",
+    "hy_v4": "hy_v4",
     "inkling": "inkling",
     "internlm": "internlm",
     "jamba": "jamba",
@@ -42,7 +43,9 @@ PAIRS = {
     "kimi_k3": "kimi_k3",
     "kimik2": "kimi_k2",
     "lfm2": "lfm2",
+    "ling3": "ling3",
     "llama": "llama3_json",
+    "llama4_pythonic": "llama4_pythonic",
     "longcat": "longcat",
     "mimo": "mimo",
     "minicpm5": "minicpm5",
@@ -53,11 +56,13 @@ PAIRS = {
     "olmo3": "olmo3",
     "phi4mini": "phi4_mini_json",
     "plamo3": "plamo3",
+    "poolside_v1": "poolside_v1",
     "pythonic": "pythonic",
     "qwen": "hermes",
     "qwen_xml": "qwen3_coder",
     "seed_oss": "seed_oss",
     "step3": "step3",
+    "step3p5": "step3p5",
     "xlam": "xlam",
 }
 # Tokens of the vocabulary where they are not just the parser's markers.
@@ -121,19 +126,13 @@ def peer():
 
 def theirs(peer, family, text):
     """The calls by vLLM, of the whole output and of its tokens one by one; an error in place of either."""
-    factory = row(TOOLS, family).factory
-    assert factory is not None
-    specials = SPECIALS.get(family) or [text for text in factory(Start()).markers if text.isprintable()]
-    pieces = _pieces(text, specials)
+    format_ = row(TOOLS, family)
+    assert format_.factory is not None
+    specials = SPECIALS.get(format_.name) or [one for one in format_.factory(Start()).markers if one.isprintable()]
     tools = [{"type": "function", "function": {"name": one.name, "parameters": one.parameters}} for one in STANDARD]
-    answer = peer({"parser": PAIRS[family], "tools": tools, "specials": specials, "pieces": pieces})
+    cut = pieces(text, specials)
+    answer = peer({"parser": PAIRS[family], "tools": tools, "specials": specials, "pieces": cut})
     return {mode: _calls(read) for mode, read in answer.items()}
-
-
-def _pieces(text, specials):
-    """``text`` as a model's tokens may cut it."""
-    longest = sorted(specials, key=len, reverse=True)
-    return re.findall("|".join([*map(re.escape, longest), ".{1,3}?"]), text, re.DOTALL)
 
 
 def _calls(read):
@@ -152,22 +151,32 @@ def test_the_same_calls(peer, family, case):
     assert tuple(mode for mode in found if found[mode] != CASES[case]) == DIFFERENT.get((family, case), ()), found
 
 
-# Our reasoning format, and the name of vLLM's. Its parser of Hunyuan knows only the ids of that model's vocabulary.
+# Our reasoning format, and the name of vLLM's. Its parsers of Hunyuan, OLMo 3 and Poolside want the vocabularies of
+# their models, and that of gpt-oss tells only where the reasoning ends.
 REASONERS = {
     "deepseek_r1": "deepseek_r1",
     "deepseek_v31": "deepseek_v3",
     "deepseek_v4": "deepseek_v4",
+    "deepseek_v41": "deepseek_v41",
     "ernie45": "ernie45",
     "gemma4": "gemma4",
     "glm45": "glm45",
+    "glm47": "glm47",
     "granite": "granite",
     "granite_thinking": "granite_thinking_parser",
+    "holo2": "holo2",
     "hy_v3": "hy_v3",
+    "hy_v4": "hy_v4",
+    "inkling": "inkling",
     "k2_horizon": "k2_horizon",
     "kimi_k25": "kimi_k2",
+    "kimi_k3": "kimi_k3",
+    "ling3": "ling3",
     "minimax": "minimax_m2",
     "minimax_m3": "minimax_m3",
+    "mimo": "mimo",
     "mistral": "mistral",
+    "muse_glimmer": "muse_glimmer",
     "nano_v3": "nemotron_v3",
     "plamo3": "plamo3",
     "qwen3": "qwen3",
@@ -175,27 +184,27 @@ REASONERS = {
     "step3": "step3",
     "step3p5": "step3p5",
 }
-OUTPUTS = {"closed": "{opener}Let me see: a < b.{closer}The answer.", "cut": "{opener}Let me"}
 DIFFERENT_REASONING: dict[tuple[str, str], tuple[str, ...]] = {
     ("granite", "cut"): ("whole",),
     ("k2_horizon", "cut"): ("whole",),
+    ("kimi_k3", "closed"): STREAMED,
     ("step3", "closed"): BOTH,
     ("step3", "cut"): BOTH,
 }
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("case", THOUGHTS)
 @pytest.mark.parametrize("family", REASONERS)
-def test_the_same_reasoning(peer, family, output):
-    factory = row(REASONING, family).factory
-    assert isinstance(factory, DelimiterFactory)
-    rules = factory.rules
-    text = OUTPUTS[output].format(opener=rules.openers[0], closer=rules.closers[0])
-    expected = ("Let me see: a < b.", "The answer.") if output == "closed" else ("Let me", "")
-    assert parse(family, [text]) == expected
-    markers = (*rules.openers, *rules.closers, *rules.tools, *rules.drop)
-    # Gemma's opener is a token and a word.
-    specials = [one for one in markers if one.isprintable() and one != "<|channel>thought"]
-    found = peer({"reasoning": REASONERS[family], "specials": specials, "pieces": _pieces(text, specials)})
+def test_the_same_reasoning(peer, family, case):
+    (text, specials), expected = thought(family, case), THOUGHTS[case][1]
+    assert parse(family, [text], ASSISTANT) == expected
+    found = peer({"reasoning": REASONERS[family], "specials": specials, "pieces": pieces(text, specials)})
     wrong = tuple(mode for mode, read in found.items() if (read.get("reasoning"), read.get("content")) != expected)
-    assert wrong == DIFFERENT_REASONING.get((family, output), ()), found
+    assert wrong == DIFFERENT_REASONING.get((family, case), ()), found
+
+
+def test_every_name_of_vLLM_s_is_one_of_ours(peer):
+    """Who comes from vLLM keeps the flags."""
+    names = peer({"names": True})
+    for kind, rows in (("tools", TOOLS), ("reasoning", REASONING)):
+        assert set(names[kind]) <= {name for one in rows for name in (one.name, *one.aliases)}

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from smg.engine_server.llama import gbnf, structural
+from smg.engine_server.llama.bounds import narrowed
 from smg.engine_server.llama.guidance import ConstraintError, Guide, Matcher
 
 _SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -53,7 +54,7 @@ def schema(text: str) -> str:
         ConstraintError: ``text`` is no schema.
     """
     try:
-        value = json.loads(text)
+        value = narrowed(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise ConstraintError(f"the JSON schema is not valid JSON: {error}") from None
     if not isinstance(value, _SCHEMA_TYPES):

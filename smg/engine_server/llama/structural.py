@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from smg.engine_server.llama import gbnf
+from smg.engine_server.llama.bounds import narrowed
 
 # Nesting that no generated tag has; the converter calls itself for each level.
 _MAX_DEPTH = 64
@@ -69,7 +70,7 @@ class _Writer:
         self._depth += 1
         try:
             written: str = write(piece)
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, RecursionError):
             raise TagError(f"the structural tag has a bad part of type {kind!r}") from None
         self._depth -= 1
         return written
@@ -78,7 +79,7 @@ class _Writer:
         return literal(piece["value"])
 
     def _json_schema(self, piece: dict[str, Any]) -> str:
-        schema = piece["json_schema"]
+        schema = narrowed(piece["json_schema"])
         if isinstance(schema, dict):
             schema = {"x-guidance": self._separators, **schema}
         return self._rule(f"%json {json.dumps(schema)}")

@@ -79,24 +79,16 @@ class DeclaredCalls:
 
     def _call(self, found: Found) -> Generator[None, None, None]:
         """What is no call after all is text, its edges included."""
-        cursor, calls = self._cursor, self._calls
+        cursor = self._cursor
         opener = cursor.text[found.start : found.end]
         cursor.at = found.start
         cursor.mark()
         cursor.at = found.end
-        context = Context(cursor, calls)
+        context = Context(cursor, self._calls)
         try:
             yield from self._body(context, found.groups)
         except Malformed as error:
-            if calls.open:
-                calls.end(complete=False)
-                calls.content(error.text)
-                cursor.commit()
-                return
-            cursor.rewind()
-            if not context.started:
-                calls.content(opener)
-                cursor.at += len(opener)
+            context.give_back(opener, error)
             return
         cursor.commit()
 

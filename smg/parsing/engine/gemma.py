@@ -58,16 +58,23 @@ class GemmaArguments(msgspec.Struct, frozen=True):
                 cursor.at += 1
                 sink("}")
                 return
-            if char == "," and not first:
+            comma = ""
+            if not first:
+                if char != ",":
+                    raise Malformed
                 cursor.at += 1
                 if (yield from cursor.visible()) == "}":
                     continue
-                sink(", ")
-            elif not first:
-                raise Malformed
+                comma = ", "
             first = False
-            key = yield from self._key(cursor)
-            sink(f"{values.quote(key)}: ")
+            cursor.mark()
+            try:
+                key = yield from self._key(cursor)
+            except Malformed:
+                cursor.rewind()
+                raise Malformed(comma) from None
+            cursor.commit()
+            sink(f"{comma}{values.quote(key)}: ")
             yield from self._value(cursor, sink, depth)
 
     def _value(self, cursor: Cursor, sink: Sink, depth: int) -> Wait[None]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from smg.parsing.engine.calls import Calls
-from smg.parsing.engine.cursor import Cursor, Wait
+from smg.parsing.engine.cursor import Cursor, Malformed, Wait
 from smg.parsing.markers import Pattern
 
 
@@ -28,6 +28,23 @@ class Context:
         self.calls.start(name, native_id, marked=marked)
         self.started = True
         self.cursor.commit()
+
+    def give_back(self, opener: str, error: Malformed) -> None:
+        """Reading the calls behind ``opener``, where the cursor is marked, ended with ``error``: nothing of it is lost.
+
+        A call that has started keeps what it was given, and is broken off. Otherwise all that has become no call is
+        read once more as text, behind the opener if that has brought none.
+        """
+        cursor, calls = self.cursor, self.calls
+        if calls.open:
+            calls.end(complete=False)
+            calls.content(error.text)
+            cursor.commit()
+            return
+        cursor.rewind()
+        if not self.started:
+            calls.content(opener)
+            cursor.at += len(opener)
 
 
 class Body(Protocol):

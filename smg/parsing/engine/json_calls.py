@@ -186,19 +186,46 @@ def arguments(cursor: Cursor, begin: Begin) -> Wait[None]:
 
 
 def _quoted(cursor: Cursor, begin: Begin) -> Wait[None]:
-    """Arguments that were printed as JSON twice: what the string holds is read as it arrives."""
+    """Arguments that were printed as JSON twice: what the string holds is read as it arrives.
+
+    Raises:
+        Malformed: it is something else. What could not be read is given back as the string spells it.
+    """
     inner = Cursor()
     reader: Wait[None] | None = _inner(inner, begin)
+    unread: list[str] = []  # how the string spells each character that ``inner`` has not consumed
+
+    def go_on() -> None:
+        nonlocal reader
+        try:
+            reader = _resume(reader)
+        except Malformed as error:
+            raise Malformed(json_text.escape(error.text)) from None
+        finally:
+            del unread[: len(unread) - len(inner.text) + inner.at]
 
     def take(fragment: str) -> None:
-        nonlocal reader
+        spelled = json_text.characters(fragment)
+        unread.extend(spelled)
         inner.feed(json_text.unescape(fragment))
-        reader = _resume(reader)
+        try:
+            go_on()
+        except Malformed:
+            # The outer cursor still stands before the fragment, and keeps what of it has not been read.
+            read = max(len(spelled) - len(unread), 0)
+            cursor.at += sum(map(len, spelled[:read]))
+            del unread[len(unread) - len(spelled) + read :]
+            raise
 
-    reader = _resume(reader)
-    yield from json_text.string(cursor, take)
-    inner.final = True
-    _resume(reader)
+    go_on()
+    end = ""
+    try:
+        yield from json_text.string(cursor, take)
+        end = '"'
+        inner.final = True
+        go_on()
+    except Malformed as error:
+        raise Malformed(error.text + "".join(unread) + end) from None
 
 
 def _inner(inner: Cursor, begin: Begin) -> Wait[None]:

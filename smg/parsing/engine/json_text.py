@@ -20,6 +20,7 @@ MAX_WORD = 512  # characters of a key or a name
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 
+_CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]", re.DOTALL)
 _RUN = re.compile(r'(?:[^"\\\x00-\x1f]+|\\["\\/bfnrt])*')
 _SPACE = re.compile(r"\s+")
 _SCALAR = re.compile(r'[^\s"\'{}\[\]:,<]+')
@@ -40,6 +41,11 @@ def unescape(fragment: str) -> str:
     """The text of what ``string`` gave its sink."""
     text: str = json.loads(f'"{fragment}"')
     return text
+
+
+def characters(fragment: str) -> list[str]:
+    """What ``string`` gave its sink, cut into the spellings of single characters."""
+    return _CHARACTER.findall(fragment)
 
 
 def ignore(text: str) -> None:
@@ -159,8 +165,15 @@ def value(cursor: Cursor, sink: Sink) -> Wait[None]:
         Malformed: it is no JSON, nested too deeply, or the output ended inside it. The cursor stands before what could
             not be read.
     """
-    scan = JsonScan()
     held: list[str] = []  # a comma, and white space after it, until it is clear that no closer follows
+    try:
+        yield from _value(cursor, sink, held)
+    except Malformed as error:
+        raise Malformed("".join(held) + error.text) from None
+
+
+def _value(cursor: Cursor, sink: Sink, held: list[str]) -> Wait[None]:
+    scan = JsonScan()
     while not scan.over:
         if not held:
             end = scan.run(cursor.text, cursor.at)
@@ -215,9 +228,10 @@ def _unit(cursor: Cursor, scan: JsonScan, sink: Sink, held: list[str]) -> Wait[N
 
 
 def _release(held: list[str], sink: Sink, from_: int = 0) -> None:
-    for text in held[from_:]:
-        sink(text)
-    held.clear()
+    del held[:from_]
+    while held:
+        sink(held[0])
+        del held[0]
 
 
 def scalar(cursor: Cursor) -> Wait[str]:

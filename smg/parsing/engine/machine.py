@@ -144,7 +144,7 @@ class Machine:
 
     def _call(self, marker: str, text: str) -> Wait[None]:
         """An opener: read its calls. What turns out to be none is text, and is looked through for other markers."""
-        cursor, calls = self._cursor, self._calls
+        cursor = self._cursor
         forms = [call for call in self._grammar.calls if marker in call.open]
         cursor.at -= len(text)
         cursor.mark()
@@ -153,20 +153,12 @@ class Machine:
         else:
             forms = [call for call in self._grammar.calls if call.pattern is not None and call.pattern[0] == marker]
             text = text[0]
-        context = Context(cursor, calls)
+        context = Context(cursor, self._calls)
         try:
             call = yield from self._form(forms)
             yield from call.body.read(context)
         except Malformed as error:
-            if calls.open:
-                calls.end(complete=False)
-                calls.content(error.text)
-                cursor.commit()
-                return
-            cursor.rewind()
-            if not context.started:
-                calls.content(text)
-                cursor.at += len(text)
+            context.give_back(text, error)
             return
         cursor.commit()
         yield from self._close(call)

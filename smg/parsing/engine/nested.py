@@ -38,6 +38,19 @@ class _Element:
         return "".join(self.texts)
 
 
+class _Room:
+    """Counts the characters of one argument, whatever elements are in it."""
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    def take(self, text: str) -> None:
+        """Raises Malformed when that is too much."""
+        self._size += len(text)
+        if self._size > MAX_ARGUMENTS:
+            raise Malformed
+
+
 class Nested(msgspec.Struct, frozen=True):
     """Elements up to one of ``end``, the closers of the call, which are not consumed. ``prefix`` is in front of every
     tag."""
@@ -49,21 +62,40 @@ class Nested(msgspec.Struct, frozen=True):
         tool = context.calls.tool(name)
         writer = _Writer(tool.schema if tool is not None else {})
         sink: Sink | None = None
-        while (yield from self._next(context)):
-            element = _Element((yield from self._name(context.cursor)))
+        while (element := (yield from self._begun(context, writer, sink))) is not None:
             sink = sink or begin()
             sink(writer.before(element))
             try:
-                yield from self._content(context.cursor, element, 1)
+                yield from self._content(context.cursor, element, _Room(), 1)
             except Malformed:
-                if not element.children:
-                    sink(f'{writer.separator}{values.quote(element.name)}: "{json_text.escape(element.text)}')
+                sink(writer.rest() + writer.cut(element))
                 raise
             writer.hold(element)
         if sink is None:
             begin()
         else:
             sink(writer.last())
+
+    def _begun(self, context: Context, writer: "_Writer", sink: Sink | None) -> Wait[_Element | None]:
+        """Read the beginning of the next element; None when the call ends here.
+
+        Raises:
+            Malformed: here is neither. In a call that has started, what looked like one has not been consumed, and
+                nothing waits any more.
+        """
+        cursor = context.cursor
+        if sink is not None:
+            cursor.mark()
+        try:
+            return _Element((yield from self._name(cursor))) if (yield from self._next(context)) else None
+        except Malformed:
+            if sink is not None:
+                cursor.rewind()
+                sink(writer.rest())
+            raise Malformed from None
+        finally:
+            if sink is not None:
+                cursor.commit()
 
     def _next(self, context: Context) -> Wait[bool]:
         """Consume the beginning of the next element's tag; False when the call ends here.
@@ -87,22 +119,18 @@ class Nested(msgspec.Struct, frozen=True):
     def _name(self, cursor: Cursor) -> Wait[str]:
         name, _ = yield from cursor.word(_NAME_END, MAX_HEADER)
         if not name.strip() or name.startswith("/"):
-            raise Malformed
+            raise Malformed(f"{self.prefix}<{name}>")
         return name
 
-    def _content(self, cursor: Cursor, element: _Element, depth: int) -> Wait[None]:
+    def _content(self, cursor: Cursor, element: _Element, room: _Room, depth: int) -> Wait[None]:
         """Read up to and including the closer of ``element``."""
         if depth > json_text.MAX_DEPTH:
             raise Malformed
         closer = f"{self.prefix}</{element.name}>"
         legal = cursor.markers(f"{self.prefix}<", closer, *self.end)
-        size = 0
 
         def take(text: str) -> None:
-            nonlocal size
-            size += len(text)
-            if size > MAX_ARGUMENTS:
-                raise Malformed
+            room.take(text)
             element.texts.append(text)
 
         while (hit := (yield from cursor.until(legal, take, held=True))).marker != closer:
@@ -110,8 +138,9 @@ class Nested(msgspec.Struct, frozen=True):
                 cursor.unread(hit)
                 raise Malformed
             child = _Element((yield from self._name(cursor)))
+            room.take(child.name)
             element.children.append(child)
-            yield from self._content(cursor, child, depth + 1)
+            yield from self._content(cursor, child, room, depth + 1)
 
 
 class _Writer:
@@ -130,6 +159,14 @@ class _Writer:
 
     def hold(self, element: _Element) -> None:
         self._held.append(element)
+
+    def rest(self) -> str:
+        return self._flush() if self._held else ""
+
+    def cut(self, element: _Element) -> str:
+        """The member that ``element`` would have become, as far as it has come."""
+        schema = values.member(self._schema, self._schema, element.name)
+        return f"{self.separator}{values.quote(element.name)}: {_cut(element, schema, self._schema)}"
 
     def last(self) -> str:
         return self._flush() + "}"
@@ -156,17 +193,37 @@ def _value(element: _Element, schema: Any, root: dict[str, Any]) -> str:
         if not element.text.strip() and kinds.names and kinds.names <= {"array", "object", "null"}:
             return "[]" if "array" in kinds.names else "{}"
         return values.coerce(element.text, kinds)
-    listed = "array" in kinds.names or (not kinds.names and all(child.name == ITEM for child in element.children))
-    if listed:
+    if _listed(element, kinds):
         items = values.items(schema, root)
         return f"[{', '.join(_value(child, items, root) for child in element.children)}]"
     members = [_member(group, schema, root) for group in _groups(element.children)]
-    if element.text.strip():
-        key = MIXED
-        while any(child.name == key for child in element.children):
-            key = "$" + key
-        members.append(f"{values.quote(key)}: {values.quote(element.text)}")
-    return f"{{{', '.join(members)}}}"
+    return f"{{{', '.join(members + _mixed(element))}}}"
+
+
+def _listed(element: _Element, kinds: values.Kinds) -> bool:
+    return "array" in kinds.names or (not kinds.names and all(child.name == ITEM for child in element.children))
+
+
+def _mixed(element: _Element) -> list[str]:
+    """The member that text beside elements is."""
+    if not element.text.strip():
+        return []
+    key = MIXED
+    while any(child.name == key for child in element.children):
+        key = "$" + key
+    return [f"{values.quote(key)}: {values.quote(element.text)}"]
+
+
+def _cut(element: _Element, schema: Any, root: dict[str, Any]) -> str:
+    """JSON of an element that broke off in its last child, or in its text: nothing is closed."""
+    if not element.children:
+        return f'"{json_text.escape(element.text)}'
+    *whole, last = element.children
+    if _listed(element, values.kinds_in(schema, root)):
+        items = values.items(schema, root)
+        return "[" + ", ".join([*(_value(child, items, root) for child in whole), _cut(last, items, root)])
+    open_ = f"{values.quote(last.name)}: {_cut(last, values.member(schema, root, last.name), root)}"
+    return "{" + ", ".join([*_mixed(element), *(_member(group, schema, root) for group in _groups(whole)), open_])
 
 
 def _groups(elements: Sequence[_Element]) -> Iterator[list[_Element]]:

@@ -119,10 +119,8 @@ class Params(msgspec.Struct, frozen=True):
             return
         sink: Sink | None = None
         opened = False
-        while (yield from self._next(context)):
-            key, said = yield from self.key.read(cursor)
-            if not key:
-                raise Malformed
+        while (found := (yield from self._begun(context))) is not None:
+            key, said = found
             sink = sink or begin()
             sink(f"{', ' if opened else '{'}{values.quote(key)}: ")
             opened = True
@@ -132,6 +130,30 @@ class Params(msgspec.Struct, frozen=True):
             begin()
         elif opened:
             sink("}")
+
+    def _begun(self, context: Context) -> Wait[tuple[str, Said] | None]:
+        """Read the key of the next argument; None when the call ends here.
+
+        Raises:
+            Malformed: here is neither. In a call that has started, what looked like a key has not been consumed.
+        """
+        cursor, started = context.cursor, context.calls.open
+        if started:
+            cursor.mark()
+        try:
+            if not (yield from self._next(context)):
+                return None
+            key, said = yield from self.key.read(cursor)
+            if not key:
+                raise Malformed
+        except Malformed:
+            if started:
+                cursor.rewind()
+            raise
+        finally:
+            if started:
+                cursor.commit()
+        return key, said
 
     def _next(self, context: Context) -> Wait[bool]:
         """Consume the opener of the next argument; False when the call ends here, whose closer is left alone.

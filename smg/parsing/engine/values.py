@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from smg.core.request import Tool
 from smg.parsing.engine import json_text, python_text
@@ -100,7 +101,8 @@ def _target(reference: str, root: Any) -> Any:
     if not reference.startswith("#/"):
         return None
     for step in reference[2:].split("/"):
-        root = root.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(root, Mapping) else None
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        root = root.get(name) if isinstance(root, Mapping) else None
     return root
 
 

@@ -11,7 +11,8 @@ INSIDE = Delimiters(start="inside")
 
 QWEN = Delimiters(tools=_QWEN_CALL, head=_JSON_OR_TAG)
 QWEN_INSIDE = Delimiters(start="inside", tools=_QWEN_CALL, head=_JSON_OR_TAG)
-GLM = Delimiters(tools=_QWEN_CALL, head=name_head)
+# IQuest's models spell the marker in ways of their own.
+GLM = Delimiters(tools=(*_QWEN_CALL, "<iquest_tool_call>", "<iquestcoder_tool_call>"), head=name_head)
 STEP3P5 = Delimiters(start="inside", tools=_QWEN_CALL, head=_JSON_OR_TAG, trim=True)
 GRANITE_42 = Delimiters(tools=_QWEN_CALL, head=_JSON_OR_TAG, trim=True)
 
@@ -68,4 +69,9 @@ K2_HORIZON = Delimiters(
     "inside",
     tools=("<ifm|tool_calls>",),
 )
+LONGCAT = Delimiters(("<longcat_think>",), ("</longcat_think>",), tools=("<longcat_tool_call>",))
+PANGU = Delimiters(
+    ("[unused16]", "<think>"), ("[unused17]", "</think>"), "inside", tools=("[unused11]", "<|tool_call_start|>")
+)
+SOLAR2 = Delimiters(("<|think:start|>",), ("<|think:end|>",), tools=("<|tool_call:start|>",))
 SOLAR = Delimiters(("<|think|>",), ("<|end|>",), drop=("<|begin|>assistant", "<|content|>", "<|end|>"))

@@ -22,6 +22,13 @@ def wrapped(open_: str, close: str, *more: str) -> Grammar:
 
 JSON = Grammar(BARE)
 HERMES = Grammar((Call(JsonCalls(separators=","), open=("<tool_call>",), close=("</tool_call>",)),))
+QWEN25_CODER = Grammar((Call(JsonCalls(separators=",\n"), open=("<tools>",), close=("</tools>",), first="[{"),))
+RWKV = Grammar(
+    (
+        Call(JsonCalls(), open=(f"**Tool Call:**{GAP}```json",), close=("```",), first="{"),
+        Call(JsonCalls(), open=("<tool_call>",), close=("</tool_call>",), first="{"),
+    )
+)
 LONGCAT = wrapped("<longcat_tool_call>", "</longcat_tool_call>")
 TOOL_CALLS = wrapped("<tool_calls>", "</tool_calls>")
 APRIEL = Grammar(TOOL_CALLS.calls, drop=("[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"))
@@ -31,6 +38,11 @@ NEMOTRON_JSON = wrapped("<TOOLCALL>", "</TOOLCALL>")
 APERTUS = Grammar((Call(JsonCalls(single_key=True), open=("<|tools_prefix|>",), close=("<|tools_suffix|>",)),))
 GRANITE = Grammar((Call(JsonCalls(), open=("<|tool_call|>", "<tool_call>"), first="[{"),))
 GRANITE_20B_FC = Grammar((Call(JsonCalls(), open=("<function_call>",), first="{"),))
+# Of two vocabularies, one has no names for its tokens.
+PANGU = Grammar(
+    (Call(JsonCalls(), open=("[unused11]", "<|tool_call_start|>"), close=("[unused12]", "<|tool_call_end|>")),),
+    tokens=("[unused11]", "[unused12]"),
+)
 INTERNLM = Grammar(
     (Call(JsonCalls(), open=(f"<|action_start|>{GAP}<|plugin|>",), close=("<|action_end|>",), first="{"),)
 )

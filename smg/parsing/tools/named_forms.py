@@ -102,6 +102,16 @@ SOLAR_OPEN = Grammar(
     drop=("<|tool_calls|>",),
 )
 
+STEP_AUDIO2 = Grammar(
+    (
+        Call(
+            Named(Bare(ends=("\n",), kept=("{",)), Json()),
+            open=(f"<tool_call>{GAP}function\n",),
+            close=("</tool_call>",),
+        ),
+    )
+)
+
 
 def _plamo(kind: str, name: str) -> str:
     return f"<|plamo:{kind}_{name}:plamo|>"

@@ -119,6 +119,25 @@ DEEPSEEK_V4 = _dsml("｜DSML｜", "tool_calls", "calls", "toolcalls", "tool")
 GIGACHAT35 = _dsml("｜GCML｜", "tool_calls")
 
 
+SOLAR_OPEN2 = Grammar(
+    (
+        Call(
+            Named(
+                Bare(ends=("\n",), kept=("<|tool_arg:start|>", "<|tool_call:end|>")),
+                Params(
+                    KeyInTag(("<|tool_arg:start|>",), "<|tool_arg:value|>"),
+                    close=("<|tool_arg:end|>",),
+                    end=("<|tool_call:end|>", "<|tool_call:start|>"),
+                    verbatim=True,
+                ),
+            ),
+            open=("<|tool_call:start|>",),
+            close=("<|tool_call:end|>",),
+        ),
+    )
+)
+
+
 def _pairs(
     call: str,
     *,
@@ -143,6 +162,7 @@ def _pairs(
 
 GLM = _pairs("<tool_call>")
 IQUEST = _pairs("<iquest_tool_call>", verbatim=True)
+IQUEST_CODER = _pairs("<iquestcoder_tool_call>")
 # Tokens of these may carry a suffix after a colon.
 HY_V3 = _pairs(
     f"<tool_call{WORD}>",
@@ -155,6 +175,27 @@ HY_V3 = _pairs(
         for slash in ("", "/")
         for suffix in ("", ":opensource")
     ),
+)
+
+# The arguments may also be an object behind the name, or the whole call one.
+_TELECHAT_CALL = ("<tool_call>", "</tool_call>")
+TELECHAT4 = Grammar(
+    (
+        Call(JsonCalls(separators=","), open=_TELECHAT_CALL[:1], close=_TELECHAT_CALL[1:], first="{"),
+        Call(
+            Named(
+                Bare(ends=("\n",), kept=("<param_key>", "{", _TELECHAT_CALL[1])),
+                Params(
+                    KeyElement(("<param_key>",), ("</param_key>",), ("<param_value>",)),
+                    close=("</param_value>",),
+                    end=_TELECHAT_CALL[1:],
+                    json=True,
+                ),
+            ),
+            open=_TELECHAT_CALL[:1],
+            close=_TELECHAT_CALL[1:],
+        ),
+    )
 )
 
 _IFM_CALL = ("<ifm|tool_call>", "</ifm|tool_call>")
