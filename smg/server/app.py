@@ -100,6 +100,8 @@ def build_app(services: AppServices, settings: Settings, api: AppApi) -> Sanic[C
             name=f"route-{number}",
             # The layers read the body, after they have let its sender in.
             stream=True,
+            # Sanic would look for it in the handler's source, a millisecond each; DialectErrors knows it anyway.
+            error_format="json",
             ctx_access=route.access,
             ctx_dialect=route.dialect,
             ctx_template=route.path,

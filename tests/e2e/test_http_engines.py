@@ -51,11 +51,9 @@ def test_a_dying_engine_costs_no_request(tmp_path):
             assert whole.choices[0].message.content == "fine"
 
 
-def test_a_gateway_behind_a_gateway_with_a_real_model(tmp_path):
-    with (
-        running(settings(tmp_path / "inner", "--embedded-engine")) as inner,
-        running(settings(tmp_path / "outer", "--worker-urls", inner.url)) as outer,
-    ):
+def test_a_gateway_behind_a_gateway_with_a_real_model(gateway, tmp_path):
+    inner = gateway
+    with running(settings(tmp_path, "--worker-urls", inner.url)) as outer:
         options = {"model": MODEL, "temperature": 0, "max_tokens": 16, "seed": 1}
         messages = [{"role": "user", "content": "Name a colour."}]
         direct = inner.client().chat.completions.create(messages=messages, **options)

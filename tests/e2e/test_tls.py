@@ -22,10 +22,10 @@ def tls(directory: Path) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """The embedded engine behind TLS."""
+def model(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A real model behind TLS."""
     directory = tmp_path_factory.mktemp("tls")
-    with running(settings(directory, "--embedded-engine", "--workers", "2", *tls(directory))) as started:
+    with running(settings(directory, "--worker-urls", engine, "--workers", "2", *tls(directory))) as started:
         yield started
 
 
