@@ -13,6 +13,7 @@ from sanic.compat import Header
 from sanic.exceptions import RequestCancelled
 from sanic.response import HTTPResponse
 
+from smg.api.body import LARGE_BODY
 from smg.api.dialect import Handler
 from smg.api.hints import hints
 from smg.api.keepalive import KeepAlive
@@ -31,8 +32,6 @@ from smg.pipeline.raw_call import Call, RawCall, ask_for_usage, forwarded, is_ev
 from smg.pipeline.relay import Relay
 from smg.pipeline.services import Services
 
-# Bodies above this many bytes are read in a thread.
-_LARGE_BODY = 1 << 20
 _MAX_WORDS = 64 << 10
 _LENGTH = "content-length"
 
@@ -49,7 +48,7 @@ async def route(
     read = partial(Fields, request.body)
     try:
         loop = asyncio.get_running_loop()
-        fields = read() if len(request.body) <= _LARGE_BODY else await loop.run_in_executor(None, read)
+        fields = read() if len(request.body) <= LARGE_BODY else await loop.run_in_executor(None, read)
         kind, model = choose(services, fields.text("model"), dialect)
     except GatewayError:
         return "tokens", None

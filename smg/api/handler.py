@@ -8,24 +8,22 @@ from sanic import Request
 from sanic.response import HTTPResponse
 
 from smg.api.answer import Answer
+from smg.api.body import LARGE_BODY
+from smg.api.body import decoded as decoded_body
 from smg.api.dialect import Dialect, Handler, Meta
 from smg.api.errors import JSON
 from smg.api.forward import forward, route
 from smg.api.manner import DialectManner
 from smg.api.stream import Stream, transport, worker_header
 from smg.core import clock
-from smg.core.background import beside
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
-from smg.core.turns import LONG_BODY, turn
 from smg.pipeline.accumulator import Accumulator
 from smg.pipeline.debug import shown
 from smg.pipeline.fanout import Generating, generate
 from smg.pipeline.services import Services
 
-# Bodies above this many bytes are decoded in a thread, so that other streams do not wait for it.
-LARGE_BODY = 1 << 20
 # With it a client asks to be shown what was made of its request.
 DEBUG_HEADER = "x-smg-debug"
 
@@ -75,7 +73,7 @@ async def _handle(
     if call is not None:
         manner = DialectManner(dialect, request, params, ctx, call.model.id)
         return await forward(manner, request, ctx, services, call)
-    decoded = await _decode(dialect, request, params, ctx)
+    decoded = await decoded_body(dialect.decode, request.body, request.headers, params, ctx)
     if len(request.body) > LARGE_BODY:
         # An image in it is megabytes, which the decoded request has once more.
         request.body = decoded.raw = b""
@@ -110,17 +108,6 @@ def look_into(request: Request, ctx: RequestContext, services: Services) -> None
     if not ctx.principal.admin and not services.settings.telemetry.debug_header:
         raise GatewayError("permission_denied", f"{DEBUG_HEADER} needs an admin key, or --debug-header.")
     ctx.debug = []
-
-
-async def _decode(
-    dialect: Dialect, request: Request, params: Mapping[str, str], ctx: RequestContext
-) -> GenerationRequest:
-    arguments = (request.body, request.headers, params, ctx)
-    if len(request.body) <= LARGE_BODY:
-        if len(request.body) > LONG_BODY:
-            await turn()
-        return dialect.decode(*arguments)
-    return await beside(dialect.decode, *arguments)
 
 
 async def _buffered(

@@ -14,10 +14,11 @@ from sanic.response import HTTPResponse
 from smg.api.audio import asr
 from smg.api.audio.stream import Transcripts
 from smg.api.audio.words import words_of
+from smg.api.body import LARGE_BODY
 from smg.api.dialect import Handler
 from smg.api.errors import JSON
 from smg.api.forward import forward
-from smg.api.handler import LARGE_BODY, gone
+from smg.api.handler import gone
 from smg.api.hints import hints
 from smg.api.manner import PlainManner
 from smg.api.route import Route

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from sanic import Request
 
+from smg.api.body import decoded
 from smg.api.classify.types import Classification, Classifications, ClassifyBody
 from smg.api.embeddings.handler import run, several
 from smg.api.embeddings.types import EmbeddingUsage
@@ -20,7 +21,7 @@ from smg.routing.models import resolve
 
 async def classify(request: Request, services: Services) -> Classifications:
     """``POST /v1/classify`` and ``POST /classify``: the most probable label of each input."""
-    body = wire.decode(request.body, ClassifyBody)
+    body = await decoded(wire.decode, request.body, ClassifyBody)
     given = either(body.input, "input")
     _must_classify(services, body.model or "")
     done = await run(request, services, "classify", body.model, *several(given, "input"))

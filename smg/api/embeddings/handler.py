@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from sanic import Request
 
+from smg.api.body import decoded
 from smg.api.embeddings.types import EmbeddingBody, EmbeddingItem, Embeddings, EmbeddingUsage
 from smg.api.hints import hints
 from smg.api.prompts import Ids, Texts, either
@@ -20,7 +21,7 @@ from smg.pipeline.services import Services
 
 async def embeddings(request: Request, services: Services) -> Embeddings:
     """``POST /v1/embeddings``: one vector for each text or list of ids, in their order."""
-    body = wire.decode(request.body, EmbeddingBody)
+    body = await decoded(wire.decode, request.body, EmbeddingBody)
     given = either(body.input, "input")
     done = await run(request, services, "embeddings", body.model, *several(given, "input"))
     base64_ = body.encoding_format == "base64"

@@ -3,8 +3,8 @@
 import msgspec
 from sanic import Request
 
+from smg.api.body import decoded
 from smg.api.openai_responses.decode import decode_prompt
-from smg.core.turns import LONG_BODY, turn
 from smg.pipeline.counting import count_prompt
 from smg.pipeline.services import Services
 
@@ -20,6 +20,5 @@ async def input_tokens(request: Request, services: Services) -> InputTokens:
     Raises:
         GatewayError: 400 naming the field, 404 for an unknown model, or what its template refuses.
     """
-    if len(request.body) > LONG_BODY:
-        await turn()
-    return InputTokens(await count_prompt(services, request.ctx.smg, decode_prompt(request.body)))
+    asked = await decoded(decode_prompt, request.body)
+    return InputTokens(await count_prompt(services, request.ctx.smg, asked))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from sanic import Request
 
+from smg.api.body import decoded
 from smg.api.openai_chat.tools import tools
 from smg.api.openai_chat.types import ChatBody
 from smg.api.parse.types import (
@@ -37,7 +38,7 @@ _OPENER = "<think>"
 
 async def parse_function_call(request: Request, services: Services) -> ParsedFunctionCalls:
     """``POST /parse/function_call``: the calls in a text, and what is left of it."""
-    body = wire.decode(request.body, FunctionCallBody)
+    body = await decoded(wire.decode, request.body, FunctionCallBody)
     start = Start(tools=tools(ChatBody(tools=body.tools)))
     if body.tool_call_parser is not None:
         format_ = _named(TOOLS, body.tool_call_parser, "tool_call_parser")
@@ -57,7 +58,7 @@ async def parse_function_call(request: Request, services: Services) -> ParsedFun
 
 async def parse_reasoning(request: Request, services: Services) -> ParsedReasoning:
     """``POST /parse/reasoning``: the reasoning in a text, and the rest."""
-    body = wire.decode(request.body, ReasoningBody)
+    body = await decoded(wire.decode, request.body, ReasoningBody)
     if body.reasoning_parser is not None:
         format_ = _named(REASONING, body.reasoning_parser, "reasoning_parser")
     else:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sanic import Request
 
+from smg.api.body import decoded
 from smg.api.embeddings.handler import run
 from smg.api.embeddings.types import EmbeddingUsage
 from smg.api.info.model import engine_labels
@@ -25,7 +26,7 @@ from smg.routing.models import resolve
 
 async def rerank(request: Request, services: Services) -> Reranked:
     """``POST /v1/rerank`` and ``/rerank``: the documents by descending score."""
-    body = wire.decode(request.body, RerankBody)
+    body = await decoded(wire.decode, request.body, RerankBody)
     if not body.query:
         raise bad_request("a query is needed", "query")
     texts = _documents(body.documents)

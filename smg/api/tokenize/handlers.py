@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw
 from sanic import Request
 
 from smg._native.id_list import as_json
+from smg.api.body import decoded
 from smg.api.openai_chat.messages import messages
 from smg.api.openai_chat.tools import tools
 from smg.api.openai_chat.types import ChatBody
@@ -18,7 +19,7 @@ from smg.api.tokenize.types import DetokenizeBody, Detokenized, TokenizeBody, To
 from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
-from smg.core.turns import LONG_BODY, LONG_PROMPT, turn
+from smg.core.turns import LONG_PROMPT, turn
 from smg.fleet.records import ModelRecord
 from smg.pipeline.loading import loaded
 from smg.pipeline.services import Services
@@ -42,9 +43,7 @@ class _Text(NamedTuple):
 
 async def tokenize(request: Request, services: Services) -> Tokenized:
     """``POST /v1/tokenize``: the ids of texts, or of a conversation."""
-    if len(request.body) > LONG_BODY:
-        await turn()
-    body = wire.decode(request.body, TokenizeBody)
+    body = await decoded(wire.decode, request.body, TokenizeBody)
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("exactly one of prompt and messages is needed", "prompt")
     record, text = await _model(services, body.model)
@@ -64,9 +63,7 @@ async def tokenize(request: Request, services: Services) -> Tokenized:
 
 async def detokenize(request: Request, services: Services) -> Detokenized:
     """``POST /v1/detokenize``: the text of ids."""
-    if len(request.body) > LONG_BODY:
-        await turn()
-    body = wire.decode(request.body, DetokenizeBody)
+    body = await decoded(wire.decode, request.body, DetokenizeBody)
     _, text = await _model(services, body.model)
     several = bool(body.tokens) and isinstance(body.tokens[0], list)
     lists = body.tokens if several else [body.tokens]
