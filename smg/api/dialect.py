@@ -135,7 +135,10 @@ class Dialect(Protocol):
         """
         ...
 
-    def encoder(self, ctx: RequestContext, meta: Meta) -> StreamEncoder: ...
+    def encoder(self, ctx: RequestContext, meta: Meta) -> StreamEncoder:
+        """An encoder of one stream. Without ``options`` of this dialect in ``meta.request`` it only has to tell of a
+        failure and keep a connection alive: the body was one that only an engine understands."""
+        ...
 
     def answer(self, ctx: RequestContext, meta: Meta, answer: Answer) -> Any:
         """The buffered body, as plain objects or msgspec Structs."""

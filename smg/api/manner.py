@@ -10,6 +10,7 @@ from smg.api.dialect import Dialect, Meta, StreamEncoder
 from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError, openai_shape
+from smg.core.request import GenerationRequest
 from smg.core.stream import NoDecoder
 
 
@@ -43,7 +44,7 @@ class PlainManner:
 
 
 class DialectManner:
-    """A dialect's own, for ``request``; where only the engine understands the body, as far as that matters not."""
+    """A dialect's own, for ``request``, also where only the engine understands the body."""
 
     def __init__(
         self, dialect: Dialect, request: Request, params: Mapping[str, str], ctx: RequestContext, model: str
@@ -53,28 +54,23 @@ class DialectManner:
         self._params = params
         self._ctx = ctx
         self._model = model
-        self._encoder: StreamEncoder | None = None
+        self._made: StreamEncoder | None = None
 
     def headers(self) -> Mapping[str, str]:
         return self._dialect.headers(self._ctx)
 
     def keepalive(self) -> bytes:
-        encoder = self._any_encoder()
-        return b": keep-alive\n\n" if encoder is None else encoder.keepalive()
+        return self._encoder().keepalive()
 
     def failure(self, error: GatewayError) -> bytes:
-        encoder = self._any_encoder()
-        if encoder is not None:
-            return encoder.failure(error)
-        return b"data: " + msgspec.json.encode(self._dialect.error(self._ctx, error).body) + b"\n\n"
+        return self._encoder().failure(error)
 
-    def _any_encoder(self) -> StreamEncoder | None:
-        """The dialect's encoder for this request; None for one that only the engine understands."""
-        if self._encoder is None:
+    def _encoder(self) -> StreamEncoder:
+        if self._made is None:
             try:
                 decoded = self._dialect.decode(self._request.body, self._request.headers, self._params, self._ctx)
             except GatewayError:
-                return None
+                decoded = GenerationRequest(self._dialect.name, self._model, stream=True)
             meta = Meta(decoded, self._model, clock.created(), NoDecoder(), forwarded=True)
-            self._encoder = self._dialect.encoder(self._ctx, meta)
-        return self._encoder
+            self._made = self._dialect.encoder(self._ctx, meta)
+        return self._made

@@ -198,6 +198,29 @@ class TestErrors:
             assert [len(each.requests) for each in at.engines] == [1, 1]
             await until(at.idle)
 
+    @pytest.mark.parametrize("strange", [False, True], ids=["known", "only the engine knows"])
+    @pytest.mark.parametrize(("path", "body"), DIALECTS.values(), ids=DIALECTS)
+    async def test_MS_10_the_last_word_has_the_dialects_form(self, path, body, strange):
+        asked = {**body, "stream": True, **({"max_tokens": "many", "max_output_tokens": "many"} if strange else {})}
+        if strange and path == "/generate":
+            asked["sampling_params"] = "mild"
+        async with place(engine(faults=(HttpFault(kind="reset", after=2),))) as at:
+            answer = await post(at.url, path, asked)
+            assert answer.status_code == 200
+            *_, last = answer.text.strip().split("\n\n")
+            *names, data = last.split("\n")
+            told = json.loads(data.removeprefix("data: "))
+            # What the type says is also the event's name, for the clients that read those.
+            assert names == ([f"event: {told['type']}"] if path in ("/v1/responses", "/v1/messages") else [])
+            match path:
+                case "/v1/messages":
+                    assert told["type"] == "error"
+                    assert told["error"]["type"] == "api_error"
+                case "/v1/responses":
+                    assert (told["type"], told["code"]) == ("error", "worker_stream_failed")
+                case _:
+                    assert told["error"]["code"] == "worker_stream_failed"
+
     async def test_the_error_event_never_lands_inside_an_event(self):
         whole = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[{"del'
         async with place(engine(raw=whole, faults=(HttpFault(kind="reset", after=1),))) as at:

@@ -20,8 +20,7 @@ class Facts:
 
     def __init__(self, ctx: RequestContext, meta: Meta) -> None:
         options = meta.request.options
-        assert isinstance(options, GenerateOptions)
-        self.options = options
+        self.options = options if isinstance(options, GenerateOptions) else GenerateOptions()
         self.probs = meta.request.logprobs is not None
         self.top = meta.request.logprobs is not None and meta.request.logprobs.top > 0
         self._ctx = ctx

@@ -44,5 +44,4 @@ class OpenAICompletions:
 
 def _options(meta: Meta) -> CompletionOptions:
     options = meta.request.options
-    assert isinstance(options, CompletionOptions)
-    return options
+    return options if isinstance(options, CompletionOptions) else CompletionOptions()
