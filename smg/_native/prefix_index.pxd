@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from smg._native.atomics cimport cell
+from smg._native.prefix_depths cimport PrefixDepths
 from smg._native.prefix_keys cimport PrefixKeys
-from smg._native.prefix_segment cimport PrefixSegment
 
 
 cdef struct Late:
@@ -11,7 +11,7 @@ cdef struct Late:
     cell ticket
 
 
-cdef class PrefixIndex(PrefixSegment):
+cdef class PrefixIndex(PrefixDepths):
     cdef Late *_late
     cdef int64_t _late_count
     cdef readonly int64_t dropped
@@ -33,14 +33,3 @@ cdef class PrefixIndex(PrefixSegment):
     cdef bint current(self, cell ticket) noexcept nogil
     cdef bint hold(self, cell ticket, cell key, cell patience) noexcept nogil
     cdef bint unhold(self, cell ticket, cell key, cell patience) noexcept nogil
-    cdef void _walk(
-        self, const uint64_t *keys, int64_t count, cell group, const cell *asked, int *lanes
-    ) noexcept nogil
-    cdef int64_t _leap(
-        self, const uint64_t *keys, int64_t count, cell group, cell asked, int64_t guess, int *lanes
-    ) noexcept nogil
-    cdef void depths(self, PrefixKeys keys, const cell *asked, int *lanes) noexcept nogil
-    cdef void lanes(
-        self, const int *slots, const signed char *planes, int64_t count, cell *asked, int *out
-    ) noexcept nogil
-    cdef void _foresee(self, PrefixKeys keys) noexcept nogil

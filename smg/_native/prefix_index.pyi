@@ -4,13 +4,11 @@ Two planes: the approximate one holds what the gateway has sent, the exact one w
 waits: a process that finds a part of the table taken remembers what it had to write and does so the next time.
 """
 
-from collections.abc import Sequence
-
+from smg._native.prefix_depths import PrefixDepths
 from smg._native.prefix_keys import PrefixKeys
-from smg._native.prefix_segment import PrefixSegment
 
-class PrefixIndex(PrefixSegment):
-    """Learning and asking. Depths count blocks from the root."""
+class PrefixIndex(PrefixDepths):
+    """Learning, and what is asked of it. Depths count blocks from the root."""
 
     dropped: int  # entries this process could not write, and could not remember either
 
@@ -43,19 +41,6 @@ class PrefixIndex(PrefixSegment):
 
     def flush(self) -> int:
         """Write what could not be written before; returns how much is still left. Every ``insert`` begins with it."""
-
-    # asking
-    def text_keys(self, text: str | bytes, salt: int = 0) -> PrefixKeys:
-        """As ``PrefixKeys.of_text``, and begins to fetch what a match will look at."""
-
-    def token_keys(self, ids: Sequence[int], block: int = 16, salt: int = 0, adapter: int = 0) -> PrefixKeys:
-        """As ``PrefixKeys.of_tokens``, and begins to fetch what a match will look at."""
-
-    def depth(self, keys: PrefixKeys, slots: Sequence[int], plane: int = 0) -> list[int]:
-        """Depth each slot holds in a plane (0: approximate, 1: exact), whatever is live.
-
-        ``placement.Placement`` asks without lists, and the right plane for each worker. Raises IndexError, ValueError.
-        """
 
     # upkeep
     @property

@@ -37,8 +37,6 @@ cdef class PrefixSegment:
     cdef cell *_live
     cdef Table _table
     cdef cell _size, _processes, _slots, _process
-    cdef cell _clean[2][64]
-    cdef bint _sweeping
     cdef readonly int fd
     cdef readonly object boot_id
 
@@ -52,5 +50,3 @@ cdef class PrefixSegment:
     cdef void _enter(self) noexcept nogil
     cdef void _exit(self) noexcept nogil
     cdef bint _quiet(self) noexcept nogil
-    cdef bint _give(self, int64_t slot, int plane) except -1
-    cdef bint _wipe(self, const cell *stale) noexcept nogil

@@ -235,5 +235,5 @@ async def test_the_lag_sampler_sees_a_blocked_loop():
     time.sleep(0.1)  # noqa: ASYNC251 - blocking the loop is the point
     await asyncio.sleep(0.02)
     task.cancel()
-    late = {key: value for key, _, value in cells.read_series() if key == b"smg_lag_seconds_bucket\x002"}
-    assert late == {b"smg_lag_seconds_bucket\x002": 1}
+    # Once, or more often where the machine holds the loop up as well.
+    assert sum(value for key, _, value in cells.read_series() if key == b"smg_lag_seconds_bucket\x002") >= 1
