@@ -17,10 +17,10 @@ from PIL import Image
 from tests.engines_for_tests import mock_processes
 from tests.gateway import body, running, settings, until_async, wait_for
 from tests.media.models import QWEN, data_url, png
+from tests.media.test_end_to_end import share_kernels
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).resolve().parents[2]
 # Pixels, of which the model takes a million.
 HUGE = (6000, 6000)
 MODEL = msgspec.structs.replace(QWEN, preprocessor={"min_pixels": 3136, "max_pixels": 1003520})
@@ -74,7 +74,7 @@ async def follow(client: httpx.AsyncClient, stop: asyncio.Event) -> list[float]:
 
 
 async def test_a_burst_of_huge_images(tmp_path, jpeg):
-    (tmp_path / "kernels").symlink_to(ROOT / "build" / "kernels")
+    share_kernels(tmp_path)
     sees = ("--bundle", str(MODEL.write(tmp_path / "model")))
     writes = ("--model", "writer", "--tokens", "500", "--delay-token-ms", "40")
     with mock_processes(sees, writes) as facts:

@@ -38,12 +38,17 @@ async def engine(request) -> AsyncIterator[MockEngine]:
         yield engine
 
 
-@contextlib.asynccontextmanager
-async def started(engine, state, *flags):
-    """A gateway before ``engine``; kernels are compiled once for all tests."""
+def share_kernels(state):
+    """Let a gateway with this state directory find the kernels that others have compiled."""
     compiled = ROOT / "build" / "kernels"
     compiled.mkdir(parents=True, exist_ok=True)
     (state / "kernels").symlink_to(compiled)
+
+
+@contextlib.asynccontextmanager
+async def started(engine, state, *flags):
+    """A gateway before ``engine``; kernels are compiled once for all tests."""
+    share_kernels(state)
     async with running_async(settings(state, "--worker-urls", engine.url, *flags)) as gateway:
         yield gateway
 

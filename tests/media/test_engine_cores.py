@@ -18,7 +18,7 @@ from tests.engines.zmq.test_media import FEATURES
 from tests.engines.zmq.test_zmq import free_url
 from tests.gateway import running_async, settings, until_async
 from tests.media.models import QWEN, data_url, picture, png
-from tests.media.test_end_to_end import END, PAD, START, image, text
+from tests.media.test_end_to_end import END, PAD, START, image, share_kernels, text
 
 pytestmark = pytest.mark.e2e
 WORDS = [*mock.encode_text("seen"), mock.EOS]
@@ -33,6 +33,7 @@ async def started(tmp_path, monkeypatch, kind):
     """A gateway of two processes, and the engine that has connected to it."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     url, model = free_url(), msgspec.structs.replace(QWEN, preprocessor=BUDGET).write(tmp_path / "mock-model")
+    share_kernels(tmp_path)
     flags = ("--worker-urls", url, "--model-path", str(model), "--workers", "2")
     async with (
         running_async(settings(tmp_path, *flags), ready=0) as gateway,

@@ -52,6 +52,9 @@ class FakeMedia:
         ids = [*self._inputs.anchored, 5]
         return WithMedia(Prepared(ids=ids), self._inputs, routing_ids(ids, self._inputs))
 
+    def released(self, media: WithMedia) -> None:
+        assert media.inputs is self._inputs
+
 
 def by_content(place) -> None:
     """Let an item's content choose its encode engine, as it does in a gateway."""
