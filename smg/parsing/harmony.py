@@ -141,7 +141,8 @@ class Harmony:
         elif self._header is None:
             self._stray(text)
         else:
-            room = (MAX_HEADER if CHANNEL in self._header else MAX_LEAD) - len(self._header)
+            # A marker alone may have made it too long.
+            room = max((MAX_HEADER if CHANNEL in self._header else MAX_LEAD) - len(self._header), 0)
             self._header += text[:room]
             if len(text) > room:
                 header, self._header = self._header, None

@@ -138,6 +138,11 @@ def test_RP_07_a_header_that_never_ends_is_shown_without_its_own_words():
     assert run("<|channel|>final " + endless).content.strip() == endless
 
 
+def test_RP_07_a_marker_that_makes_a_header_too_long():
+    text = "x" * 90 + '<|constrain|>name="ping"> y<|return|>'
+    assert run(text) == Message("", "x" * 90 + 'name="ping"> y')
+
+
 def test_a_body_without_a_header_is_the_answer():
     assert run("<|message|>Hi") == Message("", "Hi")
     assert run(THINK + "<|message|>Hi") == Message("think", "Hi")

@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("run", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_the_page_is_current(run):
     """When this fails: scripts/gen-parsers. The full run tries all the cases, so the differences are those of today."""
