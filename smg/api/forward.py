@@ -180,15 +180,17 @@ class ForwardedStream:
         return self._answer
 
     async def _relay_events(self, answer: RawResponse) -> None:
+        sent = b""
         try:
             if not is_events(answer):
                 raise await self._refused(answer)
             while data := await self._relay.read():
                 self._sink.write(data)
+                sent = data
                 if not self._sink.flush():
                     await self._sink.drain()
         except GatewayError as error:
-            self._sink.write(self._manner.failure(error))
+            self._sink.write(self._manner.failure(error, sent))
 
     async def _refused(self, answer: RawResponse) -> GatewayError:
         """The engine's refusal as an error, for a stream that has begun with keep-alives."""

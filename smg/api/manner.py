@@ -1,5 +1,6 @@
 """What the gateway puts around an answer that it only passes on: headers of its own, signs of life, a last word."""
 
+import re
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -13,6 +14,9 @@ from smg.core.errors import GatewayError, openai_shape
 from smg.core.request import GenerationRequest
 from smg.core.stream import NoDecoder
 
+# In a text of an event the quotes would be escaped.
+_NUMBER = re.compile(rb'"sequence_number" ?: ?(\d{1,18})\b')
+
 
 class Manner(Protocol):
     """The form these things have for one request."""
@@ -25,8 +29,8 @@ class Manner(Protocol):
         """Bytes that keep a silent event stream open and mean nothing."""
         ...
 
-    def failure(self, error: GatewayError) -> bytes:
-        """The error event that ends a broken stream."""
+    def failure(self, error: GatewayError, sent: bytes = b"") -> bytes:
+        """The error event that ends a broken stream, whose last whole events were ``sent``."""
         ...
 
 
@@ -39,7 +43,7 @@ class PlainManner:
     def keepalive(self) -> bytes:
         return b": keep-alive\n\n"
 
-    def failure(self, error: GatewayError) -> bytes:
+    def failure(self, error: GatewayError, sent: bytes = b"") -> bytes:
         return b"data: " + msgspec.json.encode(openai_shape(error)) + b"\n\n"
 
 
@@ -62,8 +66,12 @@ class DialectManner:
     def keepalive(self) -> bytes:
         return self._encoder().keepalive()
 
-    def failure(self, error: GatewayError) -> bytes:
-        return self._encoder().failure(error)
+    def failure(self, error: GatewayError, sent: bytes = b"") -> bytes:
+        encoder = self._encoder()
+        if numbers := _NUMBER.findall(sent):
+            # The engine's events are numbered, and so is this one.
+            encoder.counter.value = int(numbers[-1]) + 1
+        return encoder.failure(error)
 
     def _encoder(self) -> StreamEncoder:
         if self._made is None:

@@ -174,8 +174,6 @@ async def test_log_probabilities(engines, client):
 
 
 class TestHttpEngines:
-    BROKEN = HttpFault(kind="reset", after=2)
-
     async def test_one_that_speaks_responses_gets_the_body_as_it_is(self):
         body = b'{"model":"mock-model", "input" : "hi there", "previous_response_id": "r", "tools":[{"type":"mcp"}]}'
         async with place(engine()) as at:
@@ -183,10 +181,13 @@ class TestHttpEngines:
             assert (answer.status_code, answer.json()["output"][0]["content"][0]["text"]) == (200, "one two three")
             assert (at.engines[0].requests[0].path, at.engines[0].requests[0].body) == (PATH, body)
 
-    async def test_its_stream_that_breaks_off_ends_with_an_error_event(self):
-        async with place(engine(faults=(self.BROKEN,))) as at:
+    @pytest.mark.parametrize("piece", [0, 7])
+    async def test_RS_01_its_stream_that_breaks_off_ends_with_the_next_number(self, piece):
+        said = 'say "sequence_number": 99'
+        async with place(engine(faults=(HttpFault(kind="reset", after=4),), texts=(said,), piece=piece)) as at:
             answer = await ask(at.url, PATH, {"model": MODEL, "input": "hi", "stream": True})
             events = named(answer.content)
+            assert [event["sequence_number"] for event in events] == [0, 1, 2, 3, 4]
             assert events[0]["type"] == "response.created"
             assert (events[-1]["type"], events[-1]["code"]) == ("error", "worker_stream_failed")
             await until(at.idle)
