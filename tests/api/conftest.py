@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from smg._native.region import STATUS, Region
-from smg.config.settings import FleetSettings, RoutingSettings, Settings
+from smg.config.settings import FleetSettings, ModelSettings, RoutingSettings, Settings
 from smg.engine_server.mock import MockEngine
 from smg.engine_server.mock import tokenizer as mock
 from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
@@ -37,7 +37,12 @@ def engine_transport():
 
 
 @pytest.fixture
-async def gateway(engines, model_dir, engine_transport):
+def model_settings():
+    return ModelSettings()
+
+
+@pytest.fixture
+async def gateway(engines, model_dir, engine_transport, model_settings):
     """Services over a fleet of two engines, as control would have published it."""
     region = Region.create(processes=3, workers=8, series=1024, snapshot_bytes=1 << 16)
     workers = [
@@ -51,7 +56,8 @@ async def gateway(engines, model_dir, engine_transport):
     for worker in workers:
         region.worker_set(worker.slot, STATUS, STATUS_CODES["ready"])
     fleet = FleetSettings(engine_transport=engine_transport)
-    built = pipeline.build(Settings(fleet=fleet, routing=RoutingSettings(retry_initial_backoff_ms=1)), region, 1)
+    settings = Settings(model=model_settings, fleet=fleet, routing=RoutingSettings(retry_initial_backoff_ms=1))
+    built = pipeline.build(settings, region, 1)
     watch = asyncio.create_task(built.watch())
     await until(lambda: built.texts.ready(model))
     yield built

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from smg.api.anthropic_messages.encode import MessageStream
-from smg.config.settings import AdmissionSettings, SecuritySettings, ServerSettings, Settings
+from smg.config.settings import AdmissionSettings, ModelSettings, SecuritySettings, ServerSettings, Settings
 from smg.core.errors import GatewayError
 from smg.engine_server.mock import Script
 from smg.engine_server.mock import tokenizer as mock
@@ -398,6 +398,11 @@ def engine_transport(request):
     return request.param
 
 
+@pytest.fixture
+def model_settings():
+    return ModelSettings(reasoning_parser="qwen3", tool_call_parser="qwen")
+
+
 @pytest.mark.parametrize("thinking", [None, {"type": "adaptive"}, {"type": "adaptive", "display": "omitted"}])
 async def test_a_parser_that_waits_changes_no_byte_on_either_transport(
     url, engines, http, monkeypatch, thinking, gateway, tmp_path
@@ -406,7 +411,6 @@ async def test_a_parser_that_waits_changes_no_byte_on_either_transport(
     said = "<think>Let me <b>see</b>.</think>So <i>it</i> is." + CALL % ("get_weather", '{"city": "Oslo"}')
     say(engines, Script(tokens=mock.encode_text(said, "byte")))
     monkeypatch.setattr("smg.api.anthropic_messages.calls.random_id", lambda: "0" * 24)
-    monkeypatch.setattr("smg.parsing.choose.named", qwen)
     body = {"model": "mock", "max_tokens": 500, "stream": True, "tools": TOOLS, "thinking": thinking}
     bodies, direct, template = [], [], MessageStream.template
 
@@ -425,12 +429,3 @@ async def test_a_parser_that_waits_changes_no_byte_on_either_transport(
     events = [data for _, data in events_of(bodies[0])]
     found = [block["type"] for block in blocks([event for event in events if "block" in event["type"]])]
     assert found == (["text", "tool_use"] if thinking is None else ["thinking", "text", "tool_use"])
-
-
-def qwen(settings):
-    from smg.parsing.table import REASONING, TOOLS
-
-    return (
-        next(row for row in REASONING if row.name == "qwen3"),
-        next(row for row in TOOLS if row.name == "qwen"),
-    )
