@@ -40,6 +40,17 @@ def check(schema: Schema, path: str) -> None:
         raise bad_request("the schema can never end: every value that it allows has an endless one inside", path)
 
 
+def check_parameters(schema: Schema, path: str) -> None:
+    """Refuse a schema of a function's arguments that are no object; ``path`` is where the body has it.
+
+    Raises:
+        GatewayError: ``invalid_value`` (400).
+    """
+    kinds = schema.get("type", "object")
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+        raise bad_request("the arguments of a function are an object", f"{path}.type")
+
+
 def strict(schema: Schema) -> Schema:
     """``schema`` as strict mode means it: an object has no properties but those that are named.
 

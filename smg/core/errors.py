@@ -72,12 +72,17 @@ STATUS: dict[str, int] = {
 RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 
 
+# What of a client's own words an error repeats to it, in characters.
+_LONGEST_MESSAGE = 2000
+_LONGEST_PARAM = 300
+
+
 class GatewayError(Exception):
     """A failure with a machine code.
 
     ``message`` is for the client: no paths, class names, worker addresses or tracebacks. ``param`` is the dotted
-    field path of a bad request (``messages[0].content``). ``retry_after`` is in seconds. ``detail`` is for the log
-    only. ``worker_fault`` tells the breaker whether the worker is to blame.
+    field path of a bad request (``messages[0].content``). Both are cut where they are too long. ``retry_after`` is in
+    seconds. ``detail`` is for the log only. ``worker_fault`` tells the breaker whether the worker is to blame.
     """
 
     def __init__(
@@ -91,10 +96,11 @@ class GatewayError(Exception):
         detail: str = "",
         worker_fault: bool = False,
     ) -> None:
+        message = _cut(message, _LONGEST_MESSAGE)
         super().__init__(message)
         self.code = code
         self.message = message
-        self.param = param
+        self.param = None if param is None else _cut(param, _LONGEST_PARAM)
         self.status = status if status is not None else STATUS.get(code, 500)
         if retry_after is None and self.status in (429, 503):
             retry_after = 1.0
@@ -114,6 +120,10 @@ class GatewayError(Exception):
         if self.status == 401:
             out["www-authenticate"] = "Bearer"
         return out
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 class ContextLengthExceeded(GatewayError):

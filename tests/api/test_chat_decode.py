@@ -172,6 +172,10 @@ RULES = [
     ({"logit_bias": {"a": 1}}, "logit_bias"),
     ({"logit_bias": {"5": 101}}, "logit_bias.5"),
     ({"regex": "a", "ebnf": "b"}, "ebnf"),
+    (
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]},
+        "tools[0].function.parameters.type",
+    ),
     ({"regex": "a", "response_format": {"type": "json_object"}}, "response_format"),
     ({"ebnf": "a", "response_format": {"type": "json_schema", "json_schema": {"name": "s"}}}, "response_format"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": ""}}}, "response_format.json_schema.name"),

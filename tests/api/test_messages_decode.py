@@ -344,6 +344,17 @@ class TestFields:
         assert decode(top_k=0).sampling.top_k == -1
         assert decode(max_tokens=7.0).limits == Limits(7)
 
+    def test_a_schema_by_the_name_it_had_first(self):
+        form = {"type": "json_schema", "schema": {"type": "object"}}
+        request = decode(output_format=form)
+        assert request.constraint == decode(output_config={"format": form}).constraint is not None
+        bad = {"type": "json_schema", "schema": {"type": "not-a-type"}}
+        assert refused(output_format=bad)[1].startswith("output_format.schema")
+
+    def test_the_input_of_a_tool_is_an_object(self):
+        tools = [{"name": "f", "input_schema": {"type": "array"}}]
+        assert refused(tools=tools) == ("invalid_value", "tools.0.input_schema.type")
+
     def test_an_answer_can_be_bound_to_a_schema(self):
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
         request = decode(output_config={"format": {"type": "json_schema", "schema": schema}})

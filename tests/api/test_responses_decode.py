@@ -207,6 +207,7 @@ class TestInput:
             ({"type": "input_file", "file_url": "https://x"}, "file_url"),
             ({"type": "input_file", "file_data": base64.b64encode(b"%PDF\x00").decode()}, "file_data"),
             ({"type": "input_file", "file_data": base64.b64encode(b"\xff\xfe").decode()}, "file_data"),
+            ({"type": "input_file", "file_data": base64.b64encode(b"%PDF-1.4 of ASCII").decode()}, "file_data"),
         ],
     )
     def test_files_that_would_have_to_be_kept_or_read(self, part, place):
@@ -216,12 +217,36 @@ class TestInput:
     def test_items_of_tools_that_do_not_run_here(self, kind):
         assert refused(input=[user(TEXT), {"type": kind}]) == ("input[1].type", "unsupported_tool")
 
+    @pytest.mark.parametrize(
+        ("fields", "place"),
+        [
+            ({"messages": [user("hi")]}, "messages"),
+            ({"response_format": {"type": "json_object"}}, "response_format"),
+            ({"max_tokens": 1}, "max_tokens"),
+            ({"max_completion_tokens": 1}, "max_completion_tokens"),
+            ({"reasoning_effort": "low"}, "reasoning_effort"),
+            ({"functions": [{"name": "f"}]}, "functions"),
+            ({"n": 3}, "n"),
+        ],
+    )
+    def test_fields_of_chat_that_would_have_no_effect(self, fields, place):
+        assert refused(**fields) == (place, "unsupported_parameter")
+
+    def test_empty_fields_of_chat_ask_for_nothing(self):
+        assert decoded(n=1, response_format=None, functions=[]).model == "m"
+
     @pytest.mark.parametrize("kind", ["item_reference", "compaction"])
     def test_items_that_stand_for_what_was_kept(self, kind):
         assert refused(input=[user(TEXT), {"type": kind, "id": "x"}]) == ("input[1].type", "unsupported_parameter")
 
 
 class TestTools:
+    def test_the_arguments_of_a_function_are_an_object(self):
+        tools = [F, {"type": "function", "name": "g", "parameters": {"type": "array"}}]
+        assert refused(tools=tools) == ("tools[1].parameters.type", "invalid_value")
+        nullable = {"type": "function", "name": "g", "parameters": {"type": ["object", "null"]}}
+        assert decoded(tools=[nullable]).tools[0].name == "g"
+
     def test_functions_and_custom_tools(self):
         grammar = {"type": "grammar", "syntax": "regex", "definition": "a+"}
         f, sh = decoded(tools=[F, SH | {"format": grammar}]).tools

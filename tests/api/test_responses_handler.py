@@ -270,7 +270,7 @@ class TestErrors:
         ("fields", "status", "code", "param"),
         [
             ({"input": [{"role": "user", "content": [{"type": "x"}]}]}, *WRONG, "input[0].content[0].type"),
-            ({"max_output_tokens": 99999}, 400, "context_length_exceeded", None),
+            ({"max_output_tokens": 99999}, 400, "context_length_exceeded", "max_output_tokens"),
             ({"model": "nope"}, 404, "model_not_found", "model"),
             ({"tools": [{"type": "web_search"}]}, 400, "unsupported_tool", "tools[0].type"),
             ({"store": "yes"}, *WRONG, "store"),

@@ -48,3 +48,9 @@ def test_unknown_codes_are_internal_and_client_errors_are_not_retried():
     assert all(
         not GatewayError(code, "").retryable for code, status in STATUS.items() if status in (400, 401, 404, 422)
     )
+
+
+def test_a_clients_own_words_are_not_repeated_at_any_length():
+    error = bad_request("unknown kind '" + "x" * 1_000_000, "tools." + "y" * 1_000_000)
+    told = openai_shape(error)["error"]
+    assert (told["message"], told["param"]) == ("unknown kind '" + "x" * 1986 + "…", "tools." + "y" * 294 + "…")

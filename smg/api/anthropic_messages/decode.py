@@ -61,7 +61,7 @@ def _prompt(wired: types.PromptBody, max_tokens: int | None) -> GenerationReques
         messages=[*system(wired.system), *turns],
         tools=offered,
         tool_choice=tool_choice(wired.tool_choice, offered),
-        constraint=_format(wired.output_config),
+        constraint=_format(wired),
         # An answer that the client has begun is gone on with.
         continue_final_message=last.role == "assistant",
         reasoning_effort=wanted.effort,
@@ -72,15 +72,18 @@ def _prompt(wired: types.PromptBody, max_tokens: int | None) -> GenerationReques
     )
 
 
-def _format(config: types.OutputConfig | None) -> Constraint | None:
-    if config is None or config.format is None:
+def _format(wired: types.PromptBody) -> Constraint | None:
+    path, form = "output_config.format", None if wired.output_config is None else wired.output_config.format
+    if form is None:
+        path, form = "output_format", wired.output_format
+    if form is None:
         return None
     # Told where the body has it.
     try:
-        return constraint(json_schema=config.format.schema)
+        return constraint(json_schema=form.schema)
     except GatewayError as error:
         inner = (error.param or "").removeprefix("json_schema")
-        raise GatewayError(error.code, error.message, param=f"output_config.format.schema{inner}") from None
+        raise GatewayError(error.code, error.message, param=f"{path}.schema{inner}") from None
 
 
 def _stops(texts: list[str]) -> StopRules:

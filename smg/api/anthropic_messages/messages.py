@@ -63,7 +63,7 @@ def messages(values: list[Any] | None) -> list[Message]:
 
 def _given(value: dict[str, Any], wire: Any, path: str) -> Given:
     if isinstance(wire, Unknown):
-        raise bad_request(f"unknown role '{wire.type}', expected user or assistant", f"{path}.role")
+        raise bad_request(f"unknown role '{wire.type}', expected user, assistant or system", f"{path}.role")
     return value["role"], wire.content, f"{path}.content"
 
 

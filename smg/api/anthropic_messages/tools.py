@@ -3,6 +3,7 @@
 from typing import Any
 
 from smg.api.anthropic_messages import types
+from smg.constraints.schema import check_parameters
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import Tool, ToolChoice
 from smg.core.wire import Union, Unknown
@@ -28,6 +29,7 @@ def _tool(wire: Any, path: str) -> Tool:
         raise GatewayError("unsupported_parameter", message, param=path)
     if not wire.name:
         raise bad_request("a tool needs a name", f"{path}.name")
+    check_parameters(wire.input_schema, f"{path}.input_schema")
     # What is kept of the body tells where the schema was.
     raw = {"input_schema": wire.input_schema}
     return Tool(wire.name, wire.description, wire.input_schema, wire.strict, raw=raw)

@@ -123,6 +123,8 @@ class PromptBody(msgspec.Struct):
     tool_choice: Choice = None
     thinking: ThinkingConfig = None
     output_config: OutputConfig | None = None
+    # What output_config.format was called first.
+    output_format: JsonFormat | None = None
     mcp_servers: Unsupported = None
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from smg.api.openai_chat import types
 from smg.constraints import custom
+from smg.constraints.schema import check_parameters
 from smg.core.errors import bad_request
 from smg.core.request import Tool, ToolChoice, ToolGrammar
 from smg.core.wire import Union, Unknown, convert, kind_of
@@ -34,6 +35,7 @@ def _function(function: types.Function, raw: dict[str, Any], path: str) -> Tool:
     if not function.name:
         raise bad_request("a function needs a name", f"{path}.name")
     parameters = function.parameters if function.parameters is not None else {"type": "object", "properties": {}}
+    check_parameters(parameters, f"{path}.parameters")
     return Tool(function.name, function.description, parameters, function.strict, raw=raw)
 
 

@@ -11,7 +11,7 @@ from smg.api.openai_responses.input import turns
 from smg.api.openai_responses.items import response_id
 from smg.api.openai_responses.params import named
 from smg.api.openai_responses.response import ResponsesOptions
-from smg.api.openai_responses.rules import LOGPROBS, check, check_prompt
+from smg.api.openai_responses.rules import LOGPROBS, check, check_prompt, refuse_chat
 from smg.api.openai_responses.tools import tool_choice, tools
 from smg.api.output_format import constraint
 from smg.api.sampling import limits, sampling, stop_rules
@@ -24,24 +24,26 @@ NAME = "openai_responses"
 
 def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
     """Decode and validate a body. Raises GatewayError (400) naming the field."""
+    asked = wire.decode(body, types.ResponsesBody)
+    refuse_chat(asked)
     try:
-        return _decode(body, headers)
+        return _decode(asked, body, headers)
     except GatewayError as error:
         raise named(error) from None
 
 
 def decode_prompt(body: bytes) -> GenerationRequest:
     """Decode what of a body makes the prompt. Raises as ``decode``."""
+    asked = wire.decode(body, types.PromptBody)
+    refuse_chat(asked)
     try:
-        asked = wire.decode(body, types.PromptBody)
         check_prompt(asked)
         return _prompt(asked)
     except GatewayError as error:
         raise named(error) from None
 
 
-def _decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
-    asked = wire.decode(body, types.ResponsesBody)
+def _decode(asked: types.ResponsesBody, body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
     check(asked)
     request = _prompt(asked)
     request.sampling = sampling(asked)

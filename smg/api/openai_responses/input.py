@@ -218,7 +218,8 @@ def _file(wire: types.InputFile, path: str) -> str:
         text = "\0"
     except ValueError:
         raise bad_request("neither a data URL nor valid base64", path) from None
-    if "\0" in text:
+    # A PDF may well be UTF-8, and is no text.
+    if "\0" in text or text.startswith("%PDF-"):
         raise GatewayError("unsupported_parameter", "only files of text in UTF-8 can be read", param=path)
     return f"[{wire.filename}]\n{text}" if wire.filename else text
 

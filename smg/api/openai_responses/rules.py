@@ -8,6 +8,27 @@ LOGPROBS = "message.output_text.logprobs"
 _NO_HISTORY = "this gateway keeps no history; send the whole conversation as input"
 
 
+# What chat calls its fields, and how they are called here.
+_OF_CHAT = {
+    "messages": "input",
+    "response_format": "text.format",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "functions": "tools",
+    "n": "",
+}
+
+
+def refuse_chat(body: types.PromptBody) -> None:
+    """Refuse fields of chat, which would be without effect. Raises GatewayError naming the first."""
+    for name, ours in _OF_CHAT.items():
+        value = getattr(body, name)
+        if value and not (name == "n" and value == 1):
+            message = f"{name} is no field of responses" + (f"; what it asks for is {ours}" if ours else "")
+            raise GatewayError("unsupported_parameter", message, param=name)
+
+
 def check_prompt(body: types.PromptBody) -> None:
     """Check what all routes have. Raises GatewayError naming the first field that is wrong."""
     refuse_sampling(body)

@@ -121,6 +121,13 @@ class PromptBody(SamplingBody):
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextOptions | None = None
+    messages: Unsupported = None
+    response_format: Unsupported = None
+    max_tokens: Unsupported = None
+    max_completion_tokens: Unsupported = None
+    reasoning_effort: Unsupported = None
+    functions: Unsupported = None
+    n: Any = None
     truncation: Literal["auto", "disabled"] | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
