@@ -135,10 +135,12 @@ def window(gateway: Gateway, of: Engines) -> dict[str, float]:
     calm = spreads([token for token in tokens if token.at < bursts[0][0] - 1 or not within(token.at)])
     busy = spreads([token for token in tokens if within(token.at)])
     health = spread([took for at, took in checks if within(at)])
+    quiet = spread([took for at, took in checks if at >= since and not within(at)])
     return {
         **{f"calm_{name}": value for name, value in calm.items()},
         **{f"busy_{name}": value for name, value in busy.items()},
         **{f"health_{name}": value for name, value in health.items()},
+        **{f"calm_health_{name}": value for name, value in quiet.items()},
         "reader_late_p99": spread(found.late)["p99"],
         "growth_p99": round(busy["p99"] - calm["p99"], 2),
         "bursts": len(bursts),

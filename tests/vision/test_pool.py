@@ -10,6 +10,7 @@ from smg.core.background import NICENESS
 from smg.core.errors import GatewayError
 from smg.vision import pool as pool_module
 from smg.vision.pool import MediaPool, serial
+from tests.gateway import until_async
 
 
 @pytest.fixture
@@ -43,8 +44,7 @@ async def test_more_jobs_than_may_wait_are_refused_and_none_leaks(pool):
     assert caught.value.status == 503
     go.set()
     assert await asyncio.gather(*running) == [True, True, True]
-    await asyncio.sleep(0.01)
-    assert pool.jobs == 0
+    await until_async(lambda: pool.jobs == 0)
 
 
 async def test_a_caller_that_leaves_frees_its_place_when_the_thread_is_done(pool):
@@ -57,8 +57,7 @@ async def test_a_caller_that_leaves_frees_its_place_when_the_thread_is_done(pool
     assert pool.jobs == 1
     go.set()
     await pool.run(lambda: None)
-    await asyncio.sleep(0.01)
-    assert pool.jobs == 0
+    await until_async(lambda: pool.jobs == 0)
 
 
 async def test_a_job_that_was_cancelled_before_it_started_never_runs(pool):
