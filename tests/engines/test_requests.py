@@ -150,7 +150,7 @@ class TestSampling:
         assert fields(contract) == BARE[contract]
 
     @pytest.mark.parametrize("contract", NAMES)
-    def test_everything_the_client_said_is_sent(self, contract):
+    def test_FIX_7_2_everything_the_client_said_is_sent(self, contract):
         message = fields(contract, sampling=FULL, stop_ids=(50, 51), ignore_eos=True)
         assert {name: message[PARAMS[contract]].get(name) for name in ALL[contract]} == ALL[contract]
         if contract == "trtllm":
@@ -203,7 +203,7 @@ class TestSampling:
             assert (error.status, error.param) == (400, "max_tokens")
 
     @pytest.mark.parametrize("contract", ["vllm", "mlx"])
-    def test_seeds_are_clamped_to_32_bits(self, contract):
+    def test_FIX_7_2_seeds_are_clamped_to_32_bits(self, contract):
         assert fields(contract, sampling=Sampling(seed=2**40))["sampling_params"]["seed"] == 2**31 - 1
 
     @pytest.mark.parametrize("contract", NAMES)

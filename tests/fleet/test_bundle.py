@@ -81,7 +81,7 @@ async def test_truncated(tmp_path):
 @pytest.mark.parametrize(
     "digest", ["0" * 64, "xyz", hashlib.sha256(GOOD).hexdigest().upper()], ids=["another", "short", "upper case"]
 )
-async def test_wrong_digest(tmp_path, digest):
+async def test_FIX_6_wrong_digest(tmp_path, digest):
     await refused(tmp_path, GOOD, "digest", digest=digest)
 
 

@@ -313,3 +313,54 @@ async def test_text_alone_loads_nothing_for_images(gateway, engine):
     assert loaded() == []
     await ask(gateway, image(data_url(png(224, 224))))
     assert loaded()
+
+
+def as_messages(*parts):
+    """A body of Messages with ``parts`` of chat."""
+
+    def block(part):
+        if part["type"] == "text":
+            return part
+        kind, data = part["image_url"]["url"].removeprefix("data:").split(";base64,")
+        return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+
+    content = [block(part) for part in parts]
+    return {"model": "mock-model", "max_tokens": 8, "messages": [{"role": "user", "content": content}]}
+
+
+def as_responses(*parts):
+    """The same for Responses."""
+
+    def part_of(part):
+        if part["type"] == "text":
+            return {"type": "input_text", "text": part["text"]}
+        return {"type": "input_image", "image_url": part["image_url"]["url"]}
+
+    return {"model": "mock-model", "input": [{"role": "user", "content": [part_of(part) for part in parts]}]}
+
+
+DIALECTS = {
+    "messages": ("/v1/messages", as_messages, "messages.0.content.1: "),
+    "responses": ("/v1/responses", as_responses, "input[0].content[1]"),
+}
+
+
+@pytest.mark.parametrize(("path", "body", "place"), DIALECTS.values(), ids=DIALECTS)
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+async def test_MM_03_every_dialect_carries_images(gateway, engine, path, body, place):
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
+        answer = await client.post(path, json=body(*mixed()))
+        assert answer.status_code == 200, answer.text
+        request = engine.requests[0].request
+        assert list(request.tokenized.input_ids) == prompt()
+        assert golden(request.mm_inputs.pixel_values.inline) == EXPECTED
+        assert ranges(request.mm_inputs.mm_placeholders) == expected_ranges()
+        assert answer.json()["usage"]["input_tokens"] == len(prompt())
+        count = "/count_tokens" if path.endswith("messages") else "/input_tokens"
+        counted = await client.post(path + count, json=body(*mixed()))
+        assert counted.json()["input_tokens"] == len(prompt())
+        broken = await client.post(path, json=body(text("a"), image(data_url(b"no image"))))
+        told = broken.json()["error"]
+        assert broken.status_code == 400
+        assert (told["message"] if path.endswith("messages") else told["param"]).startswith(place)
+    assert len(engine.requests) == 1

@@ -262,7 +262,7 @@ def conversation(text):
 
 
 @pytest.mark.parametrize("template", [CHATML, WITH_TOOLS])
-def test_CT_04_control_tokens_typed_by_the_user(tokenizer, template):
+def test_CT_04_FIX_2_6_control_tokens_typed_by_the_user(tokenizer, template):
     chat = Chat(template, tokenizer)
     ids = {}
     for text in ("harmless", HOSTILE):

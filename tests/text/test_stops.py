@@ -34,7 +34,7 @@ def test_any_chunking_equals_the_model(stops, chunks, visible):
 
 
 @given(STOPS, st.text("abc", max_size=12))
-def test_only_a_possible_beginning_is_held(stops, text):
+def test_FIX_5_only_a_possible_beginning_is_held(stops, text):
     scanner = StopScanner(stops)
     scanner.feed(text)
     if scanner.matched is None:

@@ -97,7 +97,7 @@ def test_TX_02_invalid_bytes_do_not_hold_anything_up():
 
 
 @pytest.mark.parametrize("end", ["eos", "engine"])
-def test_TX_02_an_unfinished_character_is_flushed_at_the_end(end):
+def test_TX_02_FIX_5_an_unfinished_character_is_flushed_at_the_end(end):
     decoder = Table("a", b"\xe4\xbd")
     table, _, row = one_by_one(decoder, ids=[2, 3, *([EOS] if end == "eos" else [])])
     assert table.text(row) == "a\ufffd"

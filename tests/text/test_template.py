@@ -53,11 +53,11 @@ def error_of(source, **context) -> GatewayError:
         ("  {% if true %}\nx\n  {% endif %}\ny", "x\ny"),
     ],
 )
-def test_features(source, expected):
+def test_FIX_2_2_features(source, expected):
     assert render(source, v={"b": "<é'>", "a": [1, 2.0, None, True]}) == expected
 
 
-def test_strftime_now():
+def test_FIX_2_2_strftime_now():
     assert render("{{ strftime_now('%Y') }}") == str(datetime.datetime.now().year)
 
 
@@ -102,7 +102,7 @@ def test_compiled_once_per_content():
     assert compile_template("{{ 1 }}" + "") is compile_template("{{ 1 }}")
 
 
-def test_source_precedence(tmp_path):
+def test_FIX_2_1_source_precedence_and_files_read_as_they_are(tmp_path):
     config = {"chat_template": "config"}
     assert find_template(tmp_path, config) == TemplateSource("config")
     (tmp_path / "other.jinja").write_text("other")
@@ -126,7 +126,7 @@ def test_source_precedence(tmp_path):
         ([], TemplateSource()),
     ],
 )
-def test_list_form_of_the_configuration(tmp_path, value, expected):
+def test_FIX_1_3_list_form_of_the_configuration(tmp_path, value, expected):
     assert find_template(tmp_path, {"chat_template": value}) == expected
 
 

@@ -38,7 +38,7 @@ def test_encodes_like_the_library(pairs, kind, text):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_TX_03_decodes_like_the_library(pairs, kind, data):
+def test_TX_03_FIX_1_4_decodes_like_the_library(pairs, kind, data):
     ours, library = pairs[kind]
     ids = data.draw(st.lists(st.integers(0, ours.size - 1), max_size=12))
     skip = data.draw(st.booleans())

@@ -159,7 +159,7 @@ def test_gpt_oss_has_its_ids_whatever_its_ranks(tmp_path):
         ("p50k_base.tiktoken", {"<|endoftext|>": 50256}),
     ],
 )
-def test_rank_files_of_openai_are_told_by_their_name(tmp_path, name, expected):
+def test_FIX_1_1_rank_files_of_openai_are_told_by_their_name(tmp_path, name, expected):
     tokenizer = Tokenizer(write(tmp_path, name))
     assert {text: tokenizer.token_id(text) for text in expected} == expected
     assert tokenizer.eos_ids == (expected["<|endoftext|>"],)
