@@ -23,7 +23,7 @@ async def count_prompt(services: Services, ctx: RequestContext, request: Generat
         model = resolve(services.view.snapshot(), request.model)
         must_generate(model)
         ctx.notes["model"] = model.id
-        request = verified(services.signer, ctx, request)
+        request = await verified(services.signer, ctx, request)
         return len((await make_prompt(services, interrupt, model, request)).prepared.ids)
     finally:
         interrupt.close()

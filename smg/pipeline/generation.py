@@ -138,7 +138,7 @@ class Generation:
 
     async def _prepare(self) -> None:
         self._arm()
-        self._request = verified(self._services.signer, self._ctx, self._request)
+        self._request = await verified(self._services.signer, self._ctx, self._request)
         self._plan = await make_plan(self._services, self._interrupt, self._facts, self._request)
 
     async def _start(self) -> None:

@@ -37,7 +37,7 @@ class Remote:
     def __init__(self, services: Services, ctx: RequestContext, request: GenerationRequest) -> None:
         self._services = services
         self._ctx = ctx
-        self._request = verified(services.signer, ctx, request)
+        self._request = request
         self._relay: Relay | None = None
         self._model = ""
         self._events = ChatEvents(request.choices)
@@ -71,6 +71,7 @@ class Remote:
         Raises:
             GatewayError: whatever is wrong, the engine's refusal in its own words included.
         """
+        self._request = await verified(self._services.signer, self._ctx, self._request)
         call = self._call()
         if self._request.counts_first:
             self._counted = await count_known(self._services, self._ctx, call.model, self._request)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from smg.core.background import background
 from smg.core.context import RequestContext
 from smg.core.events import Event, Finish, ReasoningDelta, Refusal, TextDelta, ToolCallStart
 from smg.core.request import GenerationRequest, Message, ReasoningPart
+from smg.core.turns import LONG_BODY
 from smg.security.signing import Signer
 
 # What follows a block of reasoning, besides text.
@@ -53,17 +55,32 @@ def signing(signer: Signer, ctx: RequestContext, request: GenerationRequest) -> 
     return Signing(lambda text: signer.sign(ctx.tenant, text)) if request.sign_reasoning else None
 
 
-def verified(signer: Signer, ctx: RequestContext, request: GenerationRequest) -> GenerationRequest:
-    """``request`` without the reasoning of earlier turns that is not signed, if it asks for that."""
+async def verified(signer: Signer, ctx: RequestContext, request: GenerationRequest) -> GenerationRequest:
+    """``request`` without the reasoning of earlier turns that is not signed, if it asks for that.
+
+    Megabytes of reasoning are looked at in a thread.
+    """
     if not request.verify_reasoning:
         return request
+    if _size(request) > LONG_BODY:
+        return await background(_verified, signer, ctx, request)
+    return _verified(signer, ctx, request)
 
+
+def _size(request: GenerationRequest) -> int:
+    """The characters of all reasoning."""
+    lists = (message.content for message in request.messages if isinstance(message.content, list))
+    return sum(len(part.text) for parts in lists for part in parts if isinstance(part, ReasoningPart))
+
+
+def _verified(signer: Signer, ctx: RequestContext, request: GenerationRequest) -> GenerationRequest:
     def ours(part: object) -> bool:
         return not isinstance(part, ReasoningPart) or signer.verify(ctx.tenant, part.text, part.signature or "")
 
     def kept(message: Message) -> Message:
-        if not isinstance(message.content, list) or all(ours(part) for part in message.content):
+        if not isinstance(message.content, list):
             return message
-        return replace(message, content=[part for part in message.content if ours(part)])
+        parts = [part for part in message.content if ours(part)]
+        return message if len(parts) == len(message.content) else replace(message, content=parts)
 
     return replace(request, messages=[kept(message) for message in request.messages])

@@ -1,10 +1,13 @@
 """Reasoning is signed as the client gets it, whichever way it goes, and only what is signed counts in the next turn."""
 
+import threading
+
 from smg.config.settings import SecuritySettings, ServerSettings, Settings
 from smg.core.context import Principal, RequestContext
 from smg.core.events import Finish, ReasoningDelta, TextDelta, ToolCallStart, Usage
 from smg.core.request import GenerationRequest, Message, ReasoningPart, TextPart
 from smg.core.stream import ByteTemplate, Counter
+from smg.core.turns import LONG_BODY
 from smg.pipeline.generation import Generation
 from smg.pipeline.signing import Signing, verified
 from smg.security.signing import Signer
@@ -61,10 +64,10 @@ class TestHistory:
         messages = [Message("user", "hi"), Message("assistant", list(parts)), Message("user", [TextPart("go on")])]
         return GenerationRequest("x", "m", messages=messages, verify_reasoning=verify)
 
-    def kept(self, *parts, verify=True) -> list:
-        return verified(SIGNER, CTX, self.request(*parts, verify=verify)).messages[1].content
+    async def kept(self, *parts, verify=True) -> list:
+        return (await verified(SIGNER, CTX, self.request(*parts, verify=verify))).messages[1].content
 
-    def test_only_reasoning_with_a_signature_of_ours_stays(self):
+    async def test_only_reasoning_with_a_signature_of_ours_stays(self):
         ours = ReasoningPart("mine", SIGNER.sign("acme", "mine"))
         parts = [
             ours,
@@ -73,14 +76,32 @@ class TestHistory:
             ReasoningPart("none"),
             TextPart("said"),
         ]
-        assert self.kept(*parts) == [ours, TextPart("said")]
+        assert await self.kept(*parts) == [ours, TextPart("said")]
 
-    def test_who_does_not_ask_gets_it_all(self):
-        assert self.kept(ReasoningPart("none"), verify=False) == [ReasoningPart("none")]
+    async def test_who_does_not_ask_gets_it_all(self):
+        assert await self.kept(ReasoningPart("none"), verify=False) == [ReasoningPart("none")]
 
-    def test_a_request_stays_as_it_was_given(self):
+    async def test_megabytes_are_looked_at_in_a_thread(self):
+        """Whoever streams must not wait for the digest of what somebody else sends (case PF-01)."""
+        threads = []
+
+        class Watched(Signer):
+            def verify(self, tenant, text, signature):
+                threads.append(threading.current_thread())
+                return super().verify(tenant, text, signature)
+
+        signer = Watched(Settings(security=SecuritySettings(signing_key="s")))
+        long, short = "x" * (LONG_BODY + 1), "x"
+        for words in (long, short):
+            part = ReasoningPart(words, SIGNER.sign("acme", words))
+            request = await verified(signer, CTX, self.request(part, ReasoningPart("none")))
+            assert request.messages[1].content == [part]
+        here = threading.current_thread()
+        assert [thread is here for thread in threads] == [False, False, True, True]
+
+    async def test_a_request_stays_as_it_was_given(self):
         request = self.request(ReasoningPart("none"))
-        verified(SIGNER, CTX, request)
+        await verified(SIGNER, CTX, request)
         assert request.messages[1].content == [ReasoningPart("none")]
 
 
