@@ -28,6 +28,10 @@ class FormCall(msgspec.Struct):
     stream: bool = False
     hide_usage: bool = False
 
+    @property
+    def asked(self) -> str:
+        return self.form.text("model") or self.model.id
+
     def query(self) -> Query:
         """What routing gets to see: no prompt, since what is uploaded is nobody's prefix; only how much it is."""
         tokens = self.form.size // _BYTES_PER_TOKEN

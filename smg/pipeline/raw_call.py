@@ -40,6 +40,11 @@ class Call(Protocol):
     stream: bool
     hide_usage: bool
 
+    @property
+    def asked(self) -> str:
+        """What the client calls the model: more than its id where a worker serves whatever it is asked for."""
+        ...
+
     def query(self) -> Query:
         """What routing gets to see."""
         ...
@@ -61,6 +66,10 @@ class RawCall(msgspec.Struct):
     hints: Hints = Hints()
     stream: bool = False
     hide_usage: bool = False
+
+    @property
+    def asked(self) -> str:
+        return self.fields.text("model") or self.model.id
 
     def query(self) -> Query:
         """What routing gets to see: the prompt as the bytes it is sent in, or its ids where it is ids.

@@ -90,7 +90,7 @@ class Relay:
             self._timer = loop.call_later(remaining, self._ctx.cancel.cancel, "deadline")
         self._facts.model(self._call.model.id)
         self._services.admission.check()
-        self._charge = self._services.tenants.enter(self._ctx, self._call.model.id)
+        self._charge = self._services.tenants.enter(self._ctx, self._call.asked)
         query = self._call.query()
         self._charge.take(query.tokens)
         self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))

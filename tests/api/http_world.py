@@ -28,12 +28,16 @@ class Place:
 
 @asynccontextmanager
 async def place(
-    *engines: MockHttpEngine, settings: Settings = SETTINGS, tokens: dict | None = None, **record: object
+    *engines: MockHttpEngine,
+    settings: Settings = SETTINGS,
+    tokens: dict | None = None,
+    model: str = MODEL,
+    **record: object,
 ) -> AsyncIterator[Place]:
     """Serve the engines' model. ``tokens`` are scripts of further workers that take token ids."""
     names = [f"h{number}" for number in range(len(engines))]
     scripts = {name: [[]] for name in names} | (tokens or {})
-    made = world(scripts, settings, MODEL, **record)
+    made = world(scripts, settings, model, **record)
     scripted = made.services.drivers
     pool = DriverPool()
     pool.get = scripted.get  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ import pytest
 
 from smg.config.settings import AdmissionSettings, RoutingSettings, ServerSettings, Settings
 from smg.engine_server.mock.http import HttpFault, HttpScript, MockHttpEngine
-from smg.fleet.records import RankRecord
+from smg.fleet.records import WILDCARD, RankRecord
 from smg.routing.fleet_router import FleetRouter
 from smg.routing.policies.base import Parts
 from smg.routing.policies.round_robin import RoundRobin
@@ -357,6 +357,14 @@ class TestRouting:
             assert (await post(at.url, CHAT, {**QUESTION, "model": "nick"})).status_code == 200
             refused = await post(at.url, CHAT, {**QUESTION, "model": MODEL})
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "tenant_rate_limit_exceeded")
+
+    async def test_a_rule_for_a_model_holds_where_a_worker_serves_whatever_it_is_asked_for(self):
+        rule = AdmissionSettings(tenant_model_limit=("ip:127.0.0.1@big=1/0",))
+        async with place(engine(), model=WILDCARD, settings=Settings(admission=rule)) as at:
+            asked = [
+                (await post(at.url, CHAT, {**QUESTION, "model": name})).status_code for name in ("big", "big", "b")
+            ]
+            assert asked == [200, 429, 200]
 
     async def test_admission_counts_it(self):
         async with place(engine(delay=2.0), settings=limited(1)) as at:
