@@ -2,6 +2,7 @@
 
 from smg._native.grpc_stream import Stream
 from smg._native.h2 import Connection
+from smg.engines.vllm.decode import VllmDecoder
 from tests import h2_peer as h2
 
 PROTOCOL, INTERNAL, FLOW_CONTROL, CLOSED, FRAME_SIZE, REFUSED, CANCEL, CALM = 1, 2, 3, 5, 6, 7, 8, 11
@@ -18,7 +19,9 @@ def connected(**options) -> Connection:
 
 def opened(connection: Connection, count: int = 1, tokens: bool = False, **options) -> list[Stream]:
     """Streams whose requests have been sent and answered with headers."""
-    streams = [Stream(object(), b"\x82", b"ask", tokens, **options) for _ in range(count)]
+    streams = [
+        Stream(object(), b"\x82", b"ask", VllmDecoder.layout if tokens else None, **options) for _ in range(count)
+    ]
     for stream in streams:
         connection.open(stream)
     connection.output()

@@ -1,26 +1,18 @@
 """One server-streaming gRPC call on an HTTP/2 connection (spec engine-contract 4.4)."""
 
-class Tokens:
-    """New ids of one choice, of one or more chunks. Counts are the engine's: prompt the last, cached the highest."""
+from smg._native.inlet import Inlet
+from smg._native.wire import Layout
 
-    @property
-    def index(self) -> int: ...
-    @property
-    def ids(self) -> list[int]: ...
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def cached_tokens(self) -> int: ...
-
-class Stream:
+class Stream(Inlet):
     """One call, to be opened with ``Connection.open``.
 
-    ``owner`` is for the caller. ``headers`` is the HPACK block, ``body`` the request message. With ``tokens``, plain
-    chunks of the vLLM contract are collected as Tokens, else every message as bytes. ``largest`` is the size limit of a
-    message in bytes. Raises ValueError for a request of 4 GiB or more.
+    ``owner`` is for the caller. ``headers`` is the HPACK block, ``body`` the request message. ``layout`` is as for
+    ``Inlet``, ``largest`` the size limit of a message in bytes. Raises ValueError for a request of 4 GiB or more.
     """
 
-    def __init__(self, owner: object, headers: bytes, body: bytes, tokens: bool, largest: int = 256 << 20) -> None: ...
+    def __init__(
+        self, owner: object, headers: bytes, body: bytes, layout: Layout | None, largest: int = 256 << 20
+    ) -> None: ...
     @property
     def owner(self) -> object: ...
     @property
@@ -44,6 +36,3 @@ class Stream:
     @property
     def error(self) -> tuple[int, str] | None:
         """(HTTP/2 error code, why) once the stream was reset, else None."""
-
-    def abandon(self) -> None:
-        """Drop what has been collected: nobody will take it."""

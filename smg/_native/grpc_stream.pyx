@@ -3,17 +3,14 @@
 A message is 1 byte of flags (0: not compressed, which is all we accept), 4 bytes of length, and the bytes; DATA frames
 cut it anywhere. Whole messages go to the stream's consumer from where they lie; only a cut one is copied together.
 
-Collected messages wait as records: MESSAGE has its bytes in ``text``, TOKENS its ids in ``ids``. A chunk of the choice
-the last record is about joins that record, so a burst of chunks costs Python one object.
-
 Spec: engine-contract 4.4; DESIGN 6, engine side.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from smg._native.buffer cimport Buffer, buffer_append, buffer_clear, buffer_reserve
-from smg._native.wire cimport HOT, NO_MEMORY, Chunk, read_chunk
+from smg._native.buffer cimport Buffer, buffer_append, buffer_clear
+from smg._native.inlet cimport HELD, Inlet
+from smg._native.wire cimport Layout
 
 cdef enum:
     PREFIX = 5
@@ -23,21 +20,9 @@ cdef enum:
     COPIED = 64 << 10
     # HTTP/2 error codes (RFC 9113, 7).
     INTERNAL_ERROR = 2
-    # Kinds of records.
-    MESSAGE = 0
-    TOKENS = 1
 
 # The largest message accepted: what engines themselves accept at most (spec engine-contract 4.2).
 cdef uint32_t LARGEST = 256 << 20
-
-
-cdef struct Record:
-    uint32_t kind
-    uint32_t index
-    uint32_t prompt_tokens
-    uint32_t cached_tokens
-    # Bytes of text, or ids.
-    size_t count
 
 
 cdef void stream_release(StreamState *state, int64_t count) noexcept nogil:
@@ -119,75 +104,10 @@ cdef uint32_t stream_data(StreamState *state, const uint8_t *data, size_t size, 
     return INTERNAL_ERROR
 
 
-cdef inline Record *_last(Buffer *records) noexcept nogil:
-    if records.size == 0:
-        return NULL
-    return <Record *>(records.data + records.size) - 1
-
-
-cdef inline Record *_record(Buffer *records, uint32_t kind) noexcept nogil:
-    cdef Record *record = <Record *>buffer_reserve(records, sizeof(Record))
-    if record is not NULL:
-        record.kind = kind
-        record.index = record.prompt_tokens = record.cached_tokens = 0
-        record.count = 0
-        records.size += sizeof(Record)
-    return record
-
-
-cdef int collect_messages(void *row, const uint8_t *message, size_t size) noexcept nogil:
-    """Consumer of any contract: keep the message's bytes. ``row`` is a Collection."""
-    cdef Collection *collection = <Collection *>row
-    cdef Record *record
-    if not buffer_append(&collection.text, message, size):
-        return NO_ROOM
-    record = _record(&collection.records, MESSAGE)
-    if record is NULL:
-        return NO_ROOM
-    record.count = size
-    return HELD
-
-
-cdef int collect_tokens(void *row, const uint8_t *message, size_t size) noexcept nogil:
-    """Consumer of the vLLM contract: keep a plain chunk's ids, any other message's bytes. ``row`` is a Collection."""
-    cdef Collection *collection = <Collection *>row
-    cdef Chunk chunk
-    cdef size_t before = collection.ids.size
-    cdef int verdict = read_chunk(message, size, &chunk, &collection.ids)
-    cdef Record *record
-    if verdict == NO_MEMORY:
-        return NO_ROOM
-    if verdict != HOT:
-        return collect_messages(row, message, size)
-    record = _last(&collection.records)
-    if record is NULL or record.kind != TOKENS or record.index != chunk.index:
-        record = _record(&collection.records, TOKENS)
-        if record is NULL:
-            return NO_ROOM
-        record.index = chunk.index
-    record.count += (collection.ids.size - before) // sizeof(uint32_t)
-    record.prompt_tokens = chunk.prompt_tokens
-    record.cached_tokens = max(record.cached_tokens, chunk.cached_tokens)
-    return HELD
-
-
-cdef void _clear(Collection *collection, size_t keep) noexcept:
-    buffer_clear(&collection.records, keep)
-    buffer_clear(&collection.ids, keep)
-    buffer_clear(&collection.text, keep)
-
-
-cdef class Tokens:
-    """New ids of one choice, of one or more chunks. Counts are the engine's: prompt the last, cached the highest."""
-
-    def __repr__(self):
-        return f"Tokens({self.index}, {self.ids}, {self.prompt_tokens}, {self.cached_tokens})"
-
-
-cdef class Stream:
+cdef class Stream(Inlet):
     """One call. Made by ``Connection.open``; ``owner`` is whatever was given there."""
 
-    def __init__(self, object owner, bytes headers not None, bytes body not None, bint tokens, uint32_t largest=LARGEST):
+    def __init__(self, object owner, bytes headers not None, bytes body not None, Layout layout, uint32_t largest=LARGEST):
         cdef uint32_t size = <uint32_t>len(body)
         cdef uint8_t[PREFIX] prefix
         if len(body) > 0xFFFFFFFF:
@@ -196,7 +116,8 @@ cdef class Stream:
         self.headers = headers
         self.state.owner = <void *>self
         self.state.largest = largest
-        self.attach(collect_tokens if tokens else collect_messages, NULL, <void *>&self.collection, None)
+        super().__init__(layout)
+        self.state.consumer = &self.consumer
         prefix[0] = 0
         prefix[1], prefix[2], prefix[3], prefix[4] = size >> 24, size >> 16 & 0xFF, size >> 8 & 0xFF, size & 0xFF
         if not buffer_append(&self.state.body, prefix, PREFIX):
@@ -211,7 +132,6 @@ cdef class Stream:
     def __dealloc__(self):
         buffer_clear(&self.state.partial, 0)
         buffer_clear(&self.state.body, 0)
-        _clear(&self.collection, 0)
 
     @property
     def id(self):
@@ -238,49 +158,3 @@ cdef class Stream:
         if not self.state.flags & BROKEN:
             return None
         return self.state.error, self.state.reason.decode()
-
-    def abandon(self):
-        """Drop what has been collected: nobody will take it."""
-        _clear(&self.collection, 0)
-
-    cdef void attach(self, message_fn on_message, batch_fn on_batch, void *row, object feed) noexcept:
-        """Send further messages to this consumer; ``row`` lives as long as ``feed``, which the stream keeps alive."""
-        self.state.consumer = Consumer(on_message, on_batch, row)
-        self.feed = feed
-
-    cdef list collected(self):
-        """Empty the collection into Tokens and bytes, in order.
-
-        Records of one choice are joined where no message lies between them, so interleaved choices have one each.
-        """
-        cdef Record *record = <Record *>self.collection.records.data
-        cdef Record *end = record + self.collection.records.size // sizeof(Record)
-        cdef const uint32_t *id = <const uint32_t *>self.collection.ids.data
-        cdef const char *text = <const char *>self.collection.text.data
-        cdef size_t place
-        cdef Tokens tokens = None
-        cdef dict running = {}
-        cdef list out = []
-        while record < end:
-            if record.kind == MESSAGE:
-                out.append(PyBytes_FromStringAndSize(text, <Py_ssize_t>record.count))
-                text += record.count
-                tokens = None
-                running.clear()
-            else:
-                if tokens is None or tokens.index != record.index:
-                    tokens = running.get(record.index)
-                if tokens is None:
-                    tokens = Tokens.__new__(Tokens)
-                    tokens.index = record.index
-                    tokens.ids = []
-                    running[record.index] = tokens
-                    out.append(tokens)
-                for place in range(record.count):
-                    tokens.ids.append(id[place])
-                id += record.count
-                tokens.prompt_tokens = record.prompt_tokens
-                tokens.cached_tokens = max(tokens.cached_tokens, record.cached_tokens)
-            record += 1
-        _clear(&self.collection, KEPT)
-        return out

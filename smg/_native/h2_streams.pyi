@@ -1,7 +1,8 @@
 """The streams of an HTTP/2 connection."""
 
-from smg._native.grpc_stream import Stream, Tokens
+from smg._native.grpc_stream import Stream
 from smg._native.h2_output import Output
+from smg._native.inlet import Tokens
 
 class Streams(Output):
     """The streams of one connection. ``first_id`` is the first one's id (odd), ``window`` each one's, in bytes."""

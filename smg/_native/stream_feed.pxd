@@ -1,9 +1,9 @@
-"""Rows of the StreamTable as consumers of a gRPC stream (see ``stream_feed.pyx``)."""
+"""Rows of the StreamTable as consumers of an engine's messages (see ``stream_feed.pyx``)."""
 
 from libc.stdint cimport uint32_t
 
 from smg._native.buffer cimport Buffer
-from smg._native.grpc_stream cimport Collection
+from smg._native.inlet cimport Collection
 from smg._native.stream_row cimport Bytes, Row, Template
 
 

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from smg._native.grpc_stream import Stream, Tokens
+from smg._native.inlet import Inlet, Tokens
 from smg._native.stream_table import StreamTable
 
 class StreamFeed:
-    """Feeds the messages of ``stream`` to ``rows`` of ``table``, row ``i`` being the choice ``i`` of the stream.
+    """Feeds the messages of ``inlet`` to ``rows`` of ``table``, row ``i`` being the choice ``i`` of the generation.
 
     It starts paused. All rows are tapped, or all are direct and have one sink. A sink that has ``lend`` and
     ``give_back`` (``core.stream.SocketSink``) has its socket written to; another one gets ``write`` in ``pause``.
     Raises KeyError for a row that is not open, ValueError for rows that cannot be fed (see ``feeds``).
     """
 
-    def __init__(self, stream: Stream, table: StreamTable, rows: Sequence[int]) -> None: ...
+    def __init__(self, inlet: Inlet, table: StreamTable, rows: Sequence[int]) -> None: ...
     @staticmethod
     def feeds(table: StreamTable, rows: Sequence[int]) -> bool:
         """Tell whether these rows can be fed natively: tapped or direct alike, one sink, no numbered events."""

@@ -1,4 +1,4 @@
-"""Rows of the StreamTable fed by a gRPC stream: the pump (DESIGN 6, the token path).
+"""Rows of the StreamTable fed by messages of an engine: the pump (DESIGN 6, the token path).
 
 A readable batch goes message → ids → text → events → one HTTP chunk on the client's socket, all without the GIL. Python is
 woken for what needs a decision: a row that stopped, a message that is no plain chunk, a socket that takes no more, or a
@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from smg._native.buffer cimport Buffer, buffer_append, buffer_clear
-from smg._native.grpc_stream cimport NO_ROOM, TAKEN, Collection, Stream, Tokens, collect_messages, collect_tokens
+from smg._native.inlet cimport NO_ROOM, TAKEN, Collection, Inlet, Tokens, collect_messages, collect_tokens
 from smg._native.monotonic cimport monotonic
 from smg._native.stream_row cimport Bytes, row_feed, row_feed_direct
 from smg._native.stream_table cimport Cell, StreamTable
@@ -70,7 +70,7 @@ cdef int _on_message(void *consumer, const uint8_t *message, size_t size) noexce
     if not pump.open:
         return collect_tokens(pump.collection, message, size)
     pump.ids.size = 0
-    verdict = read_chunk(message, size, &chunk, &pump.ids)
+    verdict = read_chunk(message, size, pump.collection.layout, &chunk, &pump.ids)
     if verdict == NO_MEMORY:
         return NO_ROOM
     if verdict != HOT or not _fits(pump, &chunk):
@@ -152,7 +152,7 @@ cdef bint _send(Pump *pump) noexcept nogil:
 
 
 cdef class StreamFeed:
-    """Feeds the messages of ``stream`` to ``rows`` of ``table``, row ``i`` being the choice ``i`` of the stream."""
+    """Feeds the messages of ``inlet`` to ``rows`` of ``table``, row ``i`` being the choice ``i`` of the generation."""
 
     cdef Pump pump
     cdef StreamTable table
@@ -160,7 +160,7 @@ cdef class StreamFeed:
     cdef object sink
     cdef bint has_socket
 
-    def __init__(self, Stream stream not None, StreamTable table not None, rows):
+    def __init__(self, Inlet inlet not None, StreamTable table not None, rows):
         cdef Cell cell
         cdef Lane *lane
         if self.pump.lanes is not NULL or not self.feeds(table, rows):
@@ -177,8 +177,8 @@ cdef class StreamFeed:
             lane += 1
         self.aim()
         self.pump.fd = -1
-        self.pump.collection = &stream.collection
-        stream.attach(_on_message, _on_batch, <void *>&self.pump, self)
+        self.pump.collection = &inlet.collection
+        inlet.attach(_on_message, _on_batch, <void *>&self.pump, self)
 
     def __dealloc__(self):
         free(self.pump.lanes)

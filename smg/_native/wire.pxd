@@ -1,6 +1,6 @@
 """Protobuf reader of the hot message for other native modules (see ``wire.pyx``)."""
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from smg._native.buffer cimport Buffer
 
@@ -21,4 +21,22 @@ cdef struct Chunk:
     uint32_t cached_tokens
 
 
-cdef int read_chunk(const uint8_t *data, size_t size, Chunk *chunk, Buffer *ids) noexcept nogil
+# Field numbers of a contract's answer and of its chunk; ``cold`` has a bit for each field that only the contract reads.
+cdef struct ChunkLayout:
+    uint32_t chunk
+    uint32_t complete
+    uint32_t ids
+    uint32_t prompt_tokens
+    uint32_t completion_tokens
+    uint32_t cached_tokens
+    uint32_t index
+    uint64_t cold
+
+
+cdef class Layout:
+    cdef ChunkLayout fields
+
+
+cdef int read_chunk(
+    const uint8_t *data, size_t size, const ChunkLayout *layout, Chunk *chunk, Buffer *ids
+) noexcept nogil

@@ -1,12 +1,12 @@
-"""Protobuf reader of the hot message: one Generate chunk with token ids (spec engine-contract 3.2 and 4.4).
+"""Protobuf reader of the hot message: one Generate chunk with token ids (spec engine-contract 3.2 to 3.6 and 4.4).
 
-    GenerateResponse    { chunk = 1; complete = 2 }
-    GenerateStreamChunk { token_ids = 1; prompt_tokens = 2; completion_tokens = 3; cached_tokens = 4;
-                          output_logprobs = 5; input_logprobs = 6; index = 7 }
+    GenerateResponse    { chunk | complete }
+    GenerateStreamChunk { token_ids; prompt_tokens; completion_tokens; cached_tokens; index; … }
 
-Nearly every message of a stream is this one, so it is read here, straight into arrays. Whatever else may come is COLD
-and left to the generated contract, which alone decides on it: Complete, log probabilities, a chunk in several pieces,
-groups, oversized varints. Unknown fields are skipped. MALFORMED is only what no protobuf reader accepts.
+Contracts differ in the numbers of these fields (``Layout``). Nearly every message of a stream is this one, so it is read
+here, straight into arrays. Whatever else may come is COLD and left to the generated contract, which alone decides on it:
+Complete, log probabilities, a chunk in several pieces, groups, oversized varints. Unknown fields are skipped. MALFORMED
+is only what no protobuf reader accepts.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -101,7 +101,9 @@ cdef int _packed(const uint8_t *at, const uint8_t *end, Buffer *ids) noexcept no
     return HOT
 
 
-cdef int _chunk(const uint8_t *at, const uint8_t *end, Chunk *chunk, Buffer *ids) noexcept nogil:
+cdef int _chunk(
+    const uint8_t *at, const uint8_t *end, const ChunkLayout *layout, Chunk *chunk, Buffer *ids
+) noexcept nogil:
     """Read a GenerateStreamChunk."""
     cdef uint32_t field = 0, kind = 0
     cdef uint64_t value = 0
@@ -111,31 +113,31 @@ cdef int _chunk(const uint8_t *at, const uint8_t *end, Chunk *chunk, Buffer *ids
         verdict = _tag(&at, end, &field, &kind)
         if verdict != HOT:
             return verdict
-        if kind == BYTES and field == 1:
+        if kind == BYTES and field == layout.ids:
             verdict = _length(&at, end, &value)
             if verdict == HOT:
                 verdict = _packed(at, at + value, ids)
                 at += value
-        elif kind == BYTES and (field == 5 or field == 6):
-            return COLD
-        elif kind == VARINT and (field <= 4 or field == 7):
+        elif kind == VARINT:
             verdict = _varint(&at, end, &value)
             if verdict != HOT:
                 return verdict
-            if field == 1:
+            if field == layout.ids:
                 out = <uint32_t *>buffer_reserve(ids, sizeof(uint32_t))
                 if out is NULL:
                     return NO_MEMORY
                 out[0] = <uint32_t>value
                 ids.size += sizeof(uint32_t)
-            elif field == 2:
+            elif field == layout.prompt_tokens:
                 chunk.prompt_tokens = <uint32_t>value
-            elif field == 3:
+            elif field == layout.completion_tokens:
                 chunk.completion_tokens = <uint32_t>value
-            elif field == 4:
+            elif field == layout.cached_tokens:
                 chunk.cached_tokens = <uint32_t>value
-            else:
+            elif field == layout.index:
                 chunk.index = <uint32_t>value
+        elif kind == BYTES and field < 64 and layout.cold >> field & 1:
+            return COLD
         else:
             verdict = _skip(&at, end, kind)
         if verdict != HOT:
@@ -143,7 +145,9 @@ cdef int _chunk(const uint8_t *at, const uint8_t *end, Chunk *chunk, Buffer *ids
     return HOT
 
 
-cdef int read_chunk(const uint8_t *data, size_t size, Chunk *chunk, Buffer *ids) noexcept nogil:
+cdef int read_chunk(
+    const uint8_t *data, size_t size, const ChunkLayout *layout, Chunk *chunk, Buffer *ids
+) noexcept nogil:
     """Read a GenerateResponse; when it is HOT, ``chunk`` is filled and its ids (uint32) are appended to ``ids``.
 
     ``ids`` is as before in every other case. Returns a ``Verdict``.
@@ -159,9 +163,9 @@ cdef int read_chunk(const uint8_t *data, size_t size, Chunk *chunk, Buffer *ids)
         verdict = _tag(&at, end, &field, &kind)
         if verdict != HOT:
             return verdict
-        if kind == BYTES and field <= 2:
+        if kind == BYTES and (field == layout.chunk or field == layout.complete):
             # Pieces of one chunk are to be merged, and a Complete beside it wins if it comes last.
-            if field == 2 or inner is not NULL:
+            if field == layout.complete or inner is not NULL:
                 return COLD
             verdict = _length(&at, end, &value)
             if verdict == HOT:
@@ -174,34 +178,60 @@ cdef int read_chunk(const uint8_t *data, size_t size, Chunk *chunk, Buffer *ids)
     if inner is NULL:
         return COLD
     chunk.index = chunk.prompt_tokens = chunk.completion_tokens = chunk.cached_tokens = 0
-    verdict = _chunk(inner, inner + inner_size, chunk, ids)
+    verdict = _chunk(inner, inner + inner_size, layout, chunk, ids)
     if verdict != HOT:
         ids.size = before
     return verdict
 
 
-def chunk(bytes message not None):
-    """Read a GenerateResponse that is a plain chunk: (index, ids, prompt, completion and cached tokens).
+cdef class Layout:
+    """Field numbers of one contract's GenerateResponse, ``chunk`` and ``complete``, and of its GenerateStreamChunk.
 
-    None for anything the generated contract should read: Complete, log probabilities, unusual encodings. Raises
-    ValueError for what is no protobuf message.
+    A chunk with one of the fields ``cold`` is left to the contract.
     """
-    cdef Buffer ids
-    cdef Chunk found
-    cdef const uint8_t *data = message
-    cdef size_t size = len(message), place
-    cdef int verdict
-    ids.data, ids.size, ids.room = NULL, 0, 0
-    with nogil:
-        verdict = read_chunk(data, size, &found, &ids)
-    try:
-        if verdict == NO_MEMORY:
-            raise MemoryError
-        if verdict == MALFORMED:
-            raise ValueError("not a protobuf message")
-        if verdict == COLD:
-            return None
-        numbers = [(<uint32_t *>ids.data)[place] for place in range(ids.size // sizeof(uint32_t))]
-        return found.index, numbers, found.prompt_tokens, found.completion_tokens, found.cached_tokens
-    finally:
-        buffer_clear(&ids, 0)
+
+    def __init__(
+        self,
+        *,
+        uint32_t chunk,
+        uint32_t complete,
+        uint32_t ids,
+        uint32_t prompt_tokens,
+        uint32_t completion_tokens,
+        uint32_t cached_tokens,
+        uint32_t index,
+        cold=(),
+    ):
+        self.fields = ChunkLayout(
+            chunk, complete, ids, prompt_tokens, completion_tokens, cached_tokens, index, 0
+        )
+        for field in cold:
+            if not 0 < field < 64:
+                raise ValueError("a field number from 1 to 63")
+            self.fields.cold |= <uint64_t>1 << <int>field
+
+    def read(self, bytes message not None):
+        """Read a GenerateResponse that is a plain chunk: (index, ids, prompt, completion and cached tokens).
+
+        None for anything the generated contract should read: Complete, log probabilities, unusual encodings. Raises
+        ValueError for what is no protobuf message.
+        """
+        cdef Buffer ids
+        cdef Chunk found
+        cdef const uint8_t *data = message
+        cdef size_t size = len(message), place
+        cdef int verdict
+        ids.data, ids.size, ids.room = NULL, 0, 0
+        with nogil:
+            verdict = read_chunk(data, size, &self.fields, &found, &ids)
+        try:
+            if verdict == NO_MEMORY:
+                raise MemoryError
+            if verdict == MALFORMED:
+                raise ValueError("not a protobuf message")
+            if verdict == COLD:
+                return None
+            numbers = [(<uint32_t *>ids.data)[place] for place in range(ids.size // sizeof(uint32_t))]
+            return found.index, numbers, found.prompt_tokens, found.completion_tokens, found.cached_tokens
+        finally:
+            buffer_clear(&ids, 0)

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from smg._native.wire import Layout
 from smg.core.backends import BackendKind, EngineRequest
 from smg.core.batch import TokenBatch
 from smg.core.media import MediaItem
@@ -64,9 +65,11 @@ class EngineLoad(msgspec.Struct, frozen=True):
 class Decoder(Protocol):
     """Turns one stream's messages into batches; it holds what a contract's quirks need to remember per choice.
 
-    ``plain`` makes the batch of token chunks that a transport has read itself (``TokenTransport``). It is
-    None for a contract that no transport reads, and where every chunk has more than ids, as with log probabilities.
+    ``plain`` makes the batch of token chunks that a transport has read itself (``TokenTransport``), by ``layout``. It
+    is None where every chunk has more than ids, as with log probabilities.
     """
+
+    layout: ClassVar[Layout]
 
     @property
     def plain(self) -> Callable[[Tokens], TokenBatch] | None: ...

@@ -8,6 +8,7 @@ their ids.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from smg._native.wire import Layout
 from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.engines import logprobs, protobuf
@@ -20,11 +21,13 @@ _FINISHES: Mapping[str, str] = {"length": "length", "abort": "abort", "error": "
 class StreamDecoder:
     """Decoder of one Generate stream. Remembers per choice the best cached count, and whose prompt logprobs are out.
 
-    ``response`` is the generated class of the answer, a oneof of ``chunk`` and ``complete``; ``index`` is the name of
-    the field with the choice; ``failures`` are the contract's own names for generations that were given up.
+    ``response`` is the generated class of the answer, a oneof of ``chunk`` and ``complete``, and ``layout`` where its
+    plain chunks have what; ``index`` is the name of the field with the choice; ``failures`` are the contract's own
+    names for generations that were given up.
     """
 
     response: ClassVar[Any]
+    layout: ClassVar[Layout]
     index: ClassVar[str] = "index"
     failures: ClassVar[frozenset[str]] = frozenset()
 
@@ -38,7 +41,7 @@ class StreamDecoder:
     @property
     def plain(self) -> Callable[[Tokens], TokenBatch] | None:
         """See ``base.Decoder``. Made when asked for: a decoder that kept a method of its own would be a cycle."""
-        return None
+        return self._plain if self._top is None else None
 
     def decode(self, message: bytes) -> list[TokenBatch]:
         """Decode one answer into one batch, or none when it has neither part. Raises ValueError for what is none."""
@@ -50,6 +53,14 @@ class StreamDecoder:
                 return [self._complete(response.complete)]
             case _:
                 return []
+
+    def _plain(self, tokens: Tokens) -> TokenBatch:
+        return TokenBatch(
+            index=tokens.index,
+            ids=tokens.ids,
+            prompt_tokens=tokens.prompt_tokens,
+            cached_tokens=self._best_cached(tokens.index, tokens.cached_tokens),
+        )
 
     def _chunk(self, chunk: Any) -> TokenBatch:
         ids = list(chunk.token_ids)

@@ -286,7 +286,7 @@ class GrpcDriver:
         """Send Generate; the transport reads the token chunks where it can and the decoder allows it."""
         path = self._path("Generate")
         if self._reads_tokens is not None and decoder.plain is not None:
-            return self._reads_tokens.generate(path, message, None, metadata)
+            return self._reads_tokens.generate(path, message, None, metadata, layout=decoder.layout)
         return self._transport.stream(path, message, None, metadata)
 
     async def _required(

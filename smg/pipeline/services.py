@@ -178,7 +178,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
             lambda worker, load: loads.write(region, worker.slot, [load]),
             TensorTransport(settings.media.tensor_transport, settings.media.shm_min_bytes, metrics),
         ),
-        table=make_table(),
+        table=make_table(native=settings.fleet.engine_transport != "python"),
         metrics=metrics,
         debug=_debug(settings, process),
         rooms=Rooms(region),

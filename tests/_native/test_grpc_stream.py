@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
-from smg._native.grpc_stream import Stream, Tokens
+from smg._native.grpc_stream import Stream
+from smg._native.inlet import Tokens
 from tests import h2_peer as h2
 from tests.h2_native import CALM, CANCEL, FLOW_CONTROL, INTERNAL, PROTOCOL, REFUSED, WINDOW, connected, opened, sent
 
@@ -270,7 +271,7 @@ class TestEnds:
 
     def test_an_answer_before_the_request_is_sent_resets_it(self):
         connection = connected()
-        stream = Stream(None, b"\x82", bytes(200_000), False)
+        stream = Stream(None, b"\x82", bytes(200_000), None)
         connection.open(stream)
         connection.output()
         connection.feed(h2.headers(1, end=True))
@@ -317,7 +318,7 @@ class TestEnds:
 
     def test_data_before_headers(self):
         connection = connected()
-        stream = Stream(None, b"\x82", b"", False)
+        stream = Stream(None, b"\x82", b"", None)
         connection.open(stream)
         connection.feed(h2.data(1, h2.message(b"one")))
         assert stream.error == (PROTOCOL, "data before headers")
@@ -326,7 +327,7 @@ class TestEnds:
         connection = connected()
         connection.feed(h2.goaway(0x7FFFFFFF))
         assert connection.goaway == (0x7FFFFFFF, 0, "")
-        connection.open(late := Stream(None, b"\x82", b"", False))
+        connection.open(late := Stream(None, b"\x82", b"", None))
         assert connection.queued == [late]
         connection.feed(h2.goaway(5, CALM, b"too_many_pings"))
         connection.feed(h2.goaway(9, CALM, b"\xff" * 1000))

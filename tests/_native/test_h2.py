@@ -34,7 +34,7 @@ class TestOpening:
     def test_a_request_waits_for_the_settings(self):
         connection = Connection()
         connection.output()
-        stream = Stream(None, b"\x82", b"ask", False)
+        stream = Stream(None, b"\x82", b"ask", None)
         connection.open(stream)
         assert (connection.queued, stream.id) == ([stream], 0)
         connection.feed(h2.settings())
@@ -61,14 +61,14 @@ class TestOpening:
 class TestRequests:
     def test_long_headers_are_continued(self):
         connection = connected()
-        connection.open(Stream(None, bytes(40_000), b"", False))
+        connection.open(Stream(None, bytes(40_000), b"", None))
         kinds = [(frame.kind, frame.flags, len(frame.payload)) for frame in sent(connection)]
         assert kinds == [(1, 0, 16384), (9, 0, 16384), (9, h2.END_HEADERS, 7232), (0, h2.END_STREAM, 5)]
 
     def test_bodies_obey_both_windows_and_the_frame_size(self):
         connection = connected()
         connection.feed(h2.settings({h2.INITIAL_WINDOW_SIZE: 30_000}))
-        streams = [Stream(None, b"\x82", bytes(50_000), False) for _ in range(3)]
+        streams = [Stream(None, b"\x82", bytes(50_000), None) for _ in range(3)]
         for stream in streams:
             connection.open(stream)
         got = {1: 0, 3: 0, 5: 0}
@@ -90,7 +90,7 @@ class TestRequests:
     def test_a_shrunk_window_may_be_overdrawn(self):
         connection = connected()
         connection.feed(h2.settings({h2.INITIAL_WINDOW_SIZE: 1000}))
-        connection.open(Stream(None, b"\x82", bytes(3000), False))
+        connection.open(Stream(None, b"\x82", bytes(3000), None))
         connection.output()
         connection.feed(h2.settings({h2.INITIAL_WINDOW_SIZE: 0}) + h2.window(1, 500))
         assert [frame.kind for frame in sent(connection)] == [h2.SETTINGS]  # 1000 to pay back, 500 given
@@ -100,7 +100,7 @@ class TestRequests:
     def test_larger_frames_are_used_where_allowed(self):
         connection = connected()
         connection.feed(h2.settings({h2.MAX_FRAME_SIZE: 65536}))
-        connection.open(Stream(None, b"\x82", bytes(40_000), False))
+        connection.open(Stream(None, b"\x82", bytes(40_000), None))
         assert [len(frame.payload) for frame in sent(connection) if frame.kind == h2.DATA] == [40_005]
 
     @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 300_000])
@@ -109,7 +109,7 @@ class TestRequests:
         connection.feed(h2.settings({h2.MAX_FRAME_SIZE: 1 << 23, h2.INITIAL_WINDOW_SIZE: 1 << 30}))
         connection.feed(h2.window(0, 1 << 30))
         body = random.Random(size).randbytes(size)
-        connection.open(Stream(None, b"\x82", body, False))
+        connection.open(Stream(None, b"\x82", body, None))
         frames = []
         while more := [frame for frame in sent(connection) if frame.kind == h2.DATA]:
             frames += more
@@ -122,7 +122,7 @@ class TestRequests:
 
     def test_a_request_that_is_dropped_half_way_is_sent_no_further(self):
         connection = connected()
-        stream = Stream(None, b"\x82", bytes(300_000), False)
+        stream = Stream(None, b"\x82", bytes(300_000), None)
         connection.open(stream)
         sent(connection)
         connection.drop(stream)
@@ -132,7 +132,7 @@ class TestRequests:
     def test_sending_gives_way_although_the_socket_takes_more(self):
         connection = connected()
         connection.feed(h2.settings({h2.INITIAL_WINDOW_SIZE: 1 << 30}) + h2.window(0, 1 << 30))
-        connection.open(Stream(None, b"\x82", bytes(1 << 20), False))
+        connection.open(Stream(None, b"\x82", bytes(1 << 20), None))
         ours, theirs = socket.socketpair()
         with ours, theirs:
             for one in (ours, theirs):
@@ -156,7 +156,7 @@ class TestRequests:
     def test_streams_beyond_the_peers_limit_wait_in_order(self):
         connection = connected()
         connection.feed(h2.settings({h2.MAX_CONCURRENT_STREAMS: 2}))
-        streams = [Stream(number, b"\x82", b"", False) for number in range(4)]
+        streams = [Stream(number, b"\x82", b"", None) for number in range(4)]
         for stream in streams:
             connection.open(stream)
         assert [stream.id for stream in streams] == [1, 3, 0, 0]
@@ -167,7 +167,7 @@ class TestRequests:
         assert connection.queued == []
         assert connection.streams == [streams[2]]
         connection.feed(h2.settings({h2.MAX_CONCURRENT_STREAMS: 0}))
-        connection.open(late := Stream(None, b"\x82", b"", False))
+        connection.open(late := Stream(None, b"\x82", b"", None))
         connection.drop(streams[2])
         assert connection.queued == [late]
         connection.feed(h2.settings({h2.MAX_CONCURRENT_STREAMS: 1}))
@@ -175,14 +175,14 @@ class TestRequests:
 
     def test_ids_run_out(self):
         connection = connected(first_id=0x7FFFFFFF)
-        first, second = Stream(None, b"\x82", b"", False), Stream(None, b"\x82", b"", False)
+        first, second = Stream(None, b"\x82", b"", None), Stream(None, b"\x82", b"", None)
         connection.open(first)
         connection.open(second)
         assert (first.id, second.id, connection.exhausted) == (0x7FFFFFFF, 0, True)
 
     def test_a_stream_is_opened_once(self):
         connection = connected()
-        stream = Stream(None, b"\x82", b"", False)
+        stream = Stream(None, b"\x82", b"", None)
         connection.open(stream)
         with pytest.raises(ValueError, match="once"):
             connection.open(stream)
@@ -385,7 +385,7 @@ class TestSockets:
         ours, theirs = pair
         connection = connected()
         connection.feed(h2.window(0, 0x7FFF0000) + h2.settings({h2.INITIAL_WINDOW_SIZE: 0x7FFFFFFF}))
-        stream = Stream(None, b"\x82", bytes(4 << 20), False)
+        stream = Stream(None, b"\x82", bytes(4 << 20), None)
         connection.open(stream)
         got, full = b"", 0
         while not connection.send(ours.fileno()):

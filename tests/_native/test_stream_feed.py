@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smg._native.grpc_stream import Tokens
+from smg._native.inlet import Tokens
 from smg._native.stream_feed import StreamFeed
 from smg._native.stream_table import StreamTable
 from smg.core.stream import ByteTemplate, Counter, RowOutput, RowSpec, Wait

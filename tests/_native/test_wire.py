@@ -6,7 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
-from smg._native import wire
+from smg.engines.vllm.decode import VllmDecoder
+
+LAYOUT = VllmDecoder.layout
 
 U32 = st.integers(0, 2**32 - 1)
 SMALL = st.integers(0, 300)
@@ -46,7 +48,7 @@ def oracle(message: bytes):
 
 def verdict(message: bytes):
     try:
-        return wire.chunk(message)
+        return LAYOUT.read(message)
     except ValueError:
         return ValueError
 
@@ -87,17 +89,17 @@ responses = st.one_of(
 @given(chunks)
 def test_chunks_are_read_as_the_contract_reads_them(chunk):
     message = pb.GenerateResponse(chunk=chunk).SerializeToString()
-    assert wire.chunk(message) == oracle(message) is not None
+    assert LAYOUT.read(message) == oracle(message) is not None
 
 
 def test_ids_may_be_packed_or_not_or_both():
     body = field(1, 0, varint(300)) + block(1, varint(1) + varint(2**32 - 1)) + field(1, 0, varint(0))
     message = block(1, body)
-    assert wire.chunk(message) == (0, [300, 1, 2**32 - 1, 0], 0, 0, 0) == oracle(message)
+    assert LAYOUT.read(message) == (0, [300, 1, 2**32 - 1, 0], 0, 0, 0) == oracle(message)
 
 
 def test_an_empty_chunk_is_a_chunk():
-    assert wire.chunk(block(1, b"")) == (0, [], 0, 0, 0)
+    assert LAYOUT.read(block(1, b"")) == (0, [], 0, 0, 0)
 
 
 def test_unknown_fields_are_skipped_wherever_they_are():
@@ -106,12 +108,12 @@ def test_unknown_fields_are_skipped_wherever_they_are():
     for extra in unknown:
         for body in (extra + known, known + extra):
             for message in (block(1, body), extra + block(1, body), block(1, body) + extra):
-                assert wire.chunk(message) == (2, [5], 0, 0, 0) == oracle(message)
+                assert LAYOUT.read(message) == (2, [5], 0, 0, 0) == oracle(message)
 
 
 def test_the_last_of_a_repeated_scalar_counts_and_64_bits_are_cut_to_32():
     message = block(1, field(7, 0, varint(1)) + field(7, 0, varint(9)) + field(2, 0, varint(2**40 + 3)))
-    assert wire.chunk(message) == (9, [], 3, 0, 0) == oracle(message)
+    assert LAYOUT.read(message) == (9, [], 3, 0, 0) == oracle(message)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_the_last_of_a_repeated_scalar_counts_and_64_bits_are_cut_to_32():
     ids=range(9),
 )
 def test_everything_else_is_for_the_contract(message):
-    assert wire.chunk(message) is None
+    assert LAYOUT.read(message) is None
     assert oracle(message) is not ValueError
 
 
@@ -189,4 +191,4 @@ def test_well_formed_messages_are_never_refused(message):
 @pytest.mark.parametrize("value", [None, "text", 3])
 def test_only_bytes_are_messages(value):
     with pytest.raises(TypeError):
-        wire.chunk(value)
+        LAYOUT.read(value)

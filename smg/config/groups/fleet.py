@@ -54,8 +54,12 @@ class FleetSettings(Group, frozen=True):
         option("--backend", "Engine contract of all --worker-urls; probed when not given.", "--runtime"),
     ] = None
     engine_transport: Annotated[
-        Literal["grpcio", "native"],
-        option("--engine-transport", "What carries token streams: grpcio, or the gateway's own HTTP/2 client."),
+        Literal["grpcio", "native", "python"],
+        option(
+            "--engine-transport",
+            "What carries token streams: grpcio, or the gateway's own HTTP/2 client (native). With python it is grpcio "
+            "with every message and every token read by Python: slow, and there to be compared with.",
+        ),
     ] = "grpcio"
     grpc_max_message_size: Annotated[
         int,

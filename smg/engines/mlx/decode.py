@@ -4,6 +4,7 @@ from typing import Any
 
 from smg_grpc_proto import mlx_engine_pb2 as pb
 
+from smg._native.wire import Layout
 from smg.engines.decoding import StreamDecoder
 
 
@@ -11,6 +12,16 @@ class MlxDecoder(StreamDecoder):
     """Decoder of one Generate stream."""
 
     response = pb.GenerateResponse
+    layout = Layout(
+        chunk=1,
+        complete=2,
+        ids=1,
+        prompt_tokens=2,
+        completion_tokens=3,
+        cached_tokens=4,
+        index=6,
+        cold=(5,),
+    )
 
     def _matched(self, complete: Any) -> int | None:
         return complete.matched_stop_token_id if complete.HasField("matched_stop_token_id") else None

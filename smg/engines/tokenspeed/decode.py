@@ -4,6 +4,7 @@ from typing import Any
 
 from smg_grpc_proto import tokenspeed_scheduler_pb2 as pb
 
+from smg._native.wire import Layout
 from smg.core.batch import TokenBatch
 from smg.engines.decoding import StreamDecoder
 
@@ -12,6 +13,16 @@ class TokenSpeedDecoder(StreamDecoder):
     """Decoder of one Generate stream."""
 
     response = pb.GenerateResponse
+    layout = Layout(
+        chunk=2,
+        complete=3,
+        ids=1,
+        prompt_tokens=2,
+        completion_tokens=3,
+        cached_tokens=4,
+        index=6,
+        cold=(5,),
+    )
 
     def _chunk(self, chunk: Any) -> TokenBatch:
         batch = super()._chunk(chunk)

@@ -6,6 +6,7 @@ A transport may also read the hot messages of a token stream itself (``TokenTran
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
 
+from smg._native.wire import Layout
 from smg.core.stream import StreamTable
 
 # Bytes of one message, either way (spec engine-contract 4.2, field case CF-02).
@@ -98,8 +99,14 @@ class Connect(Protocol):
 
 @runtime_checkable
 class TokenTransport(Transport, Protocol):
-    """A transport that reads plain token chunks of the vLLM contract (``vllm.grpc.engine.GenerateStreamChunk``)."""
+    """A transport that reads plain token chunks: those of the contract that ``layout`` describes."""
 
     def generate(
-        self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
+        self,
+        path: str,
+        message: bytes,
+        timeout: float | None,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        layout: Layout,
     ) -> TokenCall: ...

@@ -11,6 +11,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from smg._native.inlet import Tokens
+from smg._native.wire import Layout
 from smg.engines.transport.address import parse
 from smg.engines.transport.base import MESSAGE_LIMIT
 from smg.engines.transport.errors import RpcError, from_status
@@ -66,7 +68,7 @@ class _Connection:
 
 
 class GrpcioTransport:
-    """A ``Transport`` over grpc.aio to ``url``.
+    """A ``Transport`` over grpc.aio to ``url``; every message comes as bytes.
 
     ``root_certificates`` (PEM) replaces the system's trust store for ``grpcs://``; ``message_limit`` is as in
     ``Connect``. Raises ValueError for a URL that is no engine address.
@@ -106,12 +108,8 @@ class GrpcioTransport:
 
     def stream(
         self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
-    ) -> GrpcioCall:
-        connection = self._pick()
-        connection.calls += 1
-        call = connection.method(path, True)(message, timeout=timeout, metadata=_pairs(metadata))
-        ended: Callable[[RpcError | None], None] = lambda error: self._done(connection, error)  # noqa: E731
-        return GrpcioCall(call, ended)
+    ) -> GrpcioCall[bytes]:
+        return GrpcioCall(*self._open(path, message, timeout, metadata))
 
     @property
     def connected(self) -> bool:
@@ -128,6 +126,15 @@ class GrpcioTransport:
         self._retired.clear()
         if self._closing:
             await asyncio.wait(self._closing)
+
+    def _open(
+        self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None
+    ) -> tuple[Any, Callable[[RpcError | None], None]]:
+        """Begin a streaming call; returns it and what has to be told of its end."""
+        connection = self._pick()
+        connection.calls += 1
+        call = connection.method(path, True)(message, timeout=timeout, metadata=_pairs(metadata))
+        return call, lambda error: self._done(connection, error)
 
     def _pick(self) -> _Connection:
         """Return the connection with the fewest calls, a new one when all are full."""
@@ -157,6 +164,21 @@ class GrpcioTransport:
             task = asyncio.get_running_loop().create_task(connection.channel.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+
+class GrpcioTokenTransport(GrpcioTransport):
+    """A ``TokenTransport`` over grpc.aio, whose calls can feed rows of the native table."""
+
+    def generate(
+        self,
+        path: str,
+        message: bytes,
+        timeout: float | None,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        layout: Layout,
+    ) -> GrpcioCall[bytes | Tokens]:
+        return GrpcioCall(*self._open(path, message, timeout, metadata), layout)
 
 
 def _pairs(metadata: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:

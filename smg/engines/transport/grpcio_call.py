@@ -3,16 +3,26 @@
 grpc.aio hands out one message per await and cancels the whole call when such an await is cancelled. The pump in
 between gives ``read`` both properties a ``Source`` needs: it returns all that has arrived, and giving up waiting for
 it does no harm.
+
+With ``feed_rows`` the plain chunks of a call go to rows of a table while ``read`` waits, and wake it only when they
+have to (``smg._native.stream_feed``), so a token costs what grpc.aio takes and one native call.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, cast
 
 import grpc.aio
 
+from smg._native.inlet import Intake, Tokens
+from smg._native.stream_feed import StreamFeed
+from smg._native.wire import Layout
 from smg.core.errors import GatewayError
+from smg.core.stream import StreamTable
 from smg.engines.transport.errors import RpcError, from_status
+from smg.engines.transport.feeding import fed, feed_of, wake
+
+Item = TypeVar("Item")
 
 # What one call holds for a reader that does not come, besides its 256 KiB HTTP/2 window: the pump pauses as soon as
 # either is reached, so the excess is one message.
@@ -27,14 +37,21 @@ def status_error(failure: grpc.aio.AioRpcError, *, established: bool) -> RpcErro
     return from_status(failure.code().name, failure.details() or "", trailers, established=established)
 
 
-class GrpcioCall:
-    """A ``Call``. ``ended`` is called once, with the error the call ended with (None: OK or cancelled by us)."""
+class GrpcioCall(Generic[Item]):
+    """A ``Call`` (items are bytes) or a ``RowCall`` (with a ``layout``: bytes and Tokens).
 
-    def __init__(self, call: Any, ended: Callable[[RpcError | None], None]) -> None:
+    ``ended`` is called once, with the error the call ended with (None: OK or cancelled by us).
+    """
+
+    def __init__(self, call: Any, ended: Callable[[RpcError | None], None], layout: Layout | None = None) -> None:
         self._call = call
         self._on_end = ended
-        self._messages: list[bytes] = []
-        self._held = 0  # bytes in _messages
+        self._layout = layout
+        self._intake = Intake(layout)
+        self._feed: StreamFeed | None = None
+        # Messages that wait for ``read``, and their bytes.
+        self._waiting = 0
+        self._held = 0
         self._established = False
         self._cancelled = False
         self._ended = False
@@ -46,40 +63,55 @@ class GrpcioCall:
         # A pump that is cancelled before its first step never runs its own clean-up.
         self._pump.add_done_callback(lambda _: self._finish())
 
-    async def read(self) -> list[bytes]:
-        while not self._messages:
+    def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
+        """See ``RowCall``; for a call with a layout."""
+        if self._ended or self._cancelled or self._layout is None:
+            return False
+        self._feed = feed_of(self._intake, table, rows) or self._feed
+        return self._feed is not None
+
+    async def read(self) -> list[Item]:
+        notes: list[Tokens] = []
+        while True:
             if self._cancelled:
                 raise GatewayError("client_disconnected", "the generation was cancelled")
+            if self._waiting or notes:
+                items = self._intake.take()
+                self._waiting = self._held = 0
+                wake(self._taken)
+                return cast("list[Item]", [*notes, *items])
             if self._error is not None:
                 raise self._error
             if self._ended:
                 return []
             if self._arrived is None or self._arrived.done():
                 self._arrived = self._loop.create_future()
-            await self._arrived
-        messages, self._messages, self._held = self._messages, [], 0
-        _wake(self._taken)
-        return messages
+            if self._feed is None:
+                await self._arrived
+            else:
+                notes = await fed(self._feed, self._arrived)
 
     def cancel(self) -> None:
         if self._cancelled or self._ended:
             return
         self._cancelled = True
-        self._messages.clear()
+        self._intake.abandon()
         self._call.cancel()
         self._pump.cancel()
-        _wake(self._arrived)
+        wake(self._arrived)
 
     async def _run(self) -> None:
+        push = self._intake.push
         try:
             async for message in self._call:
                 self._established = True
-                self._messages.append(message)
-                self._held += len(message)
-                _wake(self._arrived)
-                while len(self._messages) >= READ_AHEAD_MESSAGES or self._held >= READ_AHEAD_BYTES:
-                    self._taken = self._loop.create_future()
-                    await self._taken
+                if push(message):
+                    self._waiting += 1
+                    self._held += len(message)
+                    wake(self._arrived)
+                    while self._waiting >= READ_AHEAD_MESSAGES or self._held >= READ_AHEAD_BYTES:
+                        self._taken = self._loop.create_future()
+                        await self._taken
         except grpc.aio.AioRpcError as failure:
             self._error = status_error(failure, established=self._established)
         except asyncio.CancelledError:
@@ -96,9 +128,4 @@ class GrpcioCall:
             self._call.cancel()
             self._error = from_status("INTERNAL", repr(failure), established=self._established)
         self._on_end(None if self._cancelled else self._error)
-        _wake(self._arrived)
-
-
-def _wake(future: "asyncio.Future[None] | None") -> None:
-    if future is not None and not future.done():
-        future.set_result(None)
+        wake(self._arrived)

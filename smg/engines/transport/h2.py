@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from smg._native.grpc_stream import Tokens
+from smg._native.inlet import Tokens
+from smg._native.wire import Layout
 from smg.engines.transport.address import parse
 from smg.engines.transport.base import MESSAGE_LIMIT
 from smg.engines.transport.errors import RpcError, from_status
@@ -59,15 +60,21 @@ class H2Transport:
         self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
     ) -> H2Call[bytes]:
         headers = self._headers(path, timeout, metadata)
-        call: H2Call[bytes] = H2Call(headers, message, timeout, tokens=False, largest=self._message_limit)
+        call: H2Call[bytes] = H2Call(headers, message, timeout, layout=None, largest=self._message_limit)
         self.restart(call)
         return call
 
     def generate(
-        self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
+        self,
+        path: str,
+        message: bytes,
+        timeout: float | None,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        layout: Layout,
     ) -> H2Call[bytes | Tokens]:
         headers = self._headers(path, timeout, metadata)
-        call: H2Call[bytes | Tokens] = H2Call(headers, message, timeout, tokens=True, largest=self._message_limit)
+        call: H2Call[bytes | Tokens] = H2Call(headers, message, timeout, layout=layout, largest=self._message_limit)
         self.restart(call)
         return call
 

@@ -12,13 +12,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from smg._native import stream_table
-from smg._native.grpc_stream import Stream, Tokens
+from smg._native.grpc_stream import Stream
 from smg._native.h2 import Connection
+from smg._native.inlet import Tokens
 from smg._native.stream_feed import StreamFeed
+from smg._native.wire import Layout
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
 from smg.engines.transport.errors import RpcError
+from smg.engines.transport.feeding import fed, feed_of, wake
 from smg.engines.transport.h2_headers import Headers, Status, answer_status, final_status, informational, reset_status
 
 Item = TypeVar("Item")
@@ -40,15 +42,17 @@ class Carrier(Protocol):
 
 
 class H2Call(Generic[Item]):
-    """A ``Call`` (items are bytes) or a ``TokenCall`` (``tokens``: bytes and Tokens).
+    """A ``Call`` (items are bytes) or a ``TokenCall`` (with a ``layout``: bytes and Tokens).
 
     ``timeout`` is in seconds, ``largest`` the size limit of a message in bytes. Dispatched by ``start``, again on
     another connection when the first never opened it.
     """
 
-    def __init__(self, headers: bytes, message: bytes, timeout: float | None, *, tokens: bool, largest: int) -> None:
+    def __init__(
+        self, headers: bytes, message: bytes, timeout: float | None, *, layout: Layout | None, largest: int
+    ) -> None:
         self._request: tuple[bytes, bytes] | None = (headers, message)
-        self._tokens = tokens
+        self._layout = layout
         self._largest = min(largest, _UINT32_MAX)
         self._carrier: Carrier
         self._stream: Stream
@@ -65,16 +69,15 @@ class H2Call(Generic[Item]):
         """Run on ``carrier``. Only for a call whose request no engine has seen."""
         assert self._request is not None
         self._carrier = carrier
-        self._stream = Stream(self, *self._request, self._tokens, self._largest)
+        self._stream = Stream(self, *self._request, self._layout, self._largest)
         carrier.native.open(self._stream)
         carrier.flush_soon()
 
     def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
-        """See ``RowCall``; for a call with ``tokens`` that was answered."""
-        if self._over or not self._tokens or not self._answered or not isinstance(table, stream_table.StreamTable):
+        """See ``RowCall``; for a call with a layout that was answered."""
+        if self._over or self._layout is None or not self._answered:
             return False
-        if StreamFeed.feeds(table, rows):
-            self._feed = StreamFeed(self._stream, table, rows)
+        self._feed = feed_of(self._stream, table, rows) or self._feed
         return self._feed is not None
 
     async def read(self) -> list[Item]:
@@ -95,20 +98,7 @@ class H2Call(Generic[Item]):
             if self._feed is None:
                 await self._arrived
             else:
-                notes = await self._fed(self._feed, self._arrived)
-
-    async def _fed(self, feed: StreamFeed, arrived: "asyncio.Future[None]") -> list[Tokens]:
-        """Let rows be fed until Python is needed; returns what tells of it."""
-        notes: list[Tokens] = []
-        try:
-            if not feed.resume():
-                # What Python has written last leaves at the end of this turn of the loop.
-                self._loop.call_soon(feed.arm)
-            await arrived
-        finally:
-            # Also when the reader was cancelled: what was fed belongs to the answer.
-            notes = feed.pause()
-        return notes
+                notes = await fed(self._feed, self._arrived)
 
     def cancel(self) -> None:
         if self._over:
@@ -147,7 +137,7 @@ class H2Call(Generic[Item]):
                 self._finish(Status("UNAVAILABLE", "the stream ended without a status"))
             else:
                 self._finish(reset_status(*failure))
-        _wake(self._arrived)
+        wake(self._arrived)
 
     def fail(self, status: Status) -> None:
         """The connection cannot go on with this call."""
@@ -171,9 +161,4 @@ class H2Call(Generic[Item]):
         self._carrier.native.drop(self._stream)
         self._carrier.flush_soon()
         self._carrier.ended(self, error)
-        _wake(self._arrived)
-
-
-def _wake(future: "asyncio.Future[None] | None") -> None:
-    if future is not None and not future.done():
-        future.set_result(None)
+        wake(self._arrived)

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 from smg.engines.transport.base import Connect
-from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio import GrpcioTokenTransport, GrpcioTransport
 from smg.engines.transport.h2 import H2Transport
 
 TRANSPORTS: Mapping[str, Connect] = {
-    "grpcio": GrpcioTransport,
+    "grpcio": GrpcioTokenTransport,
     "native": H2Transport,
+    # The oracle of both: the generated contract and the table's Python twin.
+    "python": GrpcioTransport,
 }

@@ -5,6 +5,7 @@ from typing import Any
 
 from smg_grpc_proto import trtllm_service_pb2 as pb
 
+from smg._native.wire import Layout
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.engines.decoding import StreamDecoder
 from smg.engines.logprobs import row
@@ -14,6 +15,16 @@ class TrtllmDecoder(StreamDecoder):
     """Decoder of one Generate stream. ``stop_word`` means stop, like every name that is no failure."""
 
     response = pb.GenerateResponse
+    layout = Layout(
+        chunk=2,
+        complete=3,
+        ids=1,
+        prompt_tokens=3,
+        completion_tokens=4,
+        cached_tokens=5,
+        index=2,
+        cold=(6,),
+    )
     index = "sequence_index"
     failures = frozenset({"cancelled", "timeout"})
 
