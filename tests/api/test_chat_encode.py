@@ -335,10 +335,24 @@ class TestTemplates:
         encoder = DIALECT.encoder(CTX, meta(include_usage=True, continuous_usage=True))
         assert [encoder.template(0, kind) for kind in ("text", "reasoning", "arguments")] == [None, None, None]
 
-    def test_reasoning_that_is_sent_in_one_piece_needs_python_and_comes_before_what_follows(self):
+    def test_reasoning_that_is_sent_in_one_piece_is_written_by_nobody_and_comes_before_what_follows(self):
         encoder = DIALECT.encoder(CTX, meta(stream_reasoning=False))
+        for _ in range(2):
+            assert self.direct(encoder, "so", 0, "reasoning") == b""
+            encoder.written(0, "reasoning", 0, "so ")
+            encoder.events([ReasoningDelta(0, "it is")])
+            assert encoder.template(0) is None, "the text would come before it"
+            whole = encoder.events([TextDelta(0, "a")])
+            plain = DIALECT.encoder(CTX, meta())
+            assert whole == plain.events([ReasoningDelta(0, "so it is"), TextDelta(0, "a")])
+            assert encoder.template(0) is not None
+
+    def test_reasoning_that_was_held_when_the_stream_broke_comes_before_the_error(self):
+        encoder, plain = (DIALECT.encoder(CTX, meta(stream_reasoning=whole)) for whole in (False, True))
+        encoder.written(0, "reasoning", 0, "so")
+        error = GatewayError("worker_stream_failed", "broken")
+        assert encoder.failure(error) == plain.events([ReasoningDelta(0, "so")]) + plain.failure(error)
+
+    def test_running_usage_counts_reasoning_in_one_piece_as_well(self):
+        encoder = DIALECT.encoder(CTX, meta(include_usage=True, continuous_usage=True, stream_reasoning=False))
         assert encoder.template(0, "reasoning") is None
-        encoder.events([ReasoningDelta(0, "so")])
-        assert encoder.template(0) is None, "the text would come before it"
-        encoder.events([TextDelta(0, "a")])
-        assert encoder.template(0) is not None

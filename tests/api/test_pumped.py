@@ -22,7 +22,7 @@ from smg.engines.transport.grpcio_call import GrpcioCall
 from smg.engines.vllm.adapter import VllmAdapter
 from smg.pipeline.choice import Choice
 from tests.api.responses_events import folded
-from tests.api.serving import serving
+from tests.api.serving import send, serving, until
 from tests.pipeline.fakes import EOS, World, world
 
 ARCHITECTURE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
@@ -64,7 +64,7 @@ CASES: dict[tuple[str, str], tuple[dict[str, Any], bool]] = {
     ),
     ("chat", "`continuous_usage_stats`"): (CHAT | {"stream_options": CONTINUOUS}, False),
     ("chat", "`logprobs`"): (CHAT | {"logprobs": True}, False),
-    ("chat", "`stream_reasoning: false`"): (CHAT | THINK | {"says": THOUGHT, "stream_reasoning": False}, False),
+    ("chat", "`stream_reasoning: false`"): (CHAT | THINK | {"stream_reasoning": False}, True),
     ("chat", "input of custom tools"): (
         CHAT | CALLS_CUSTOM | {"tools": [{"type": "custom", "custom": {"name": "sh"}}]},
         False,
@@ -106,11 +106,12 @@ CASES: dict[tuple[str, str], tuple[dict[str, Any], bool]] = {
 class Words:
     """An engine's answer, as grpc.aio would hand it over: each id of ``says`` in a message, by turns of the choices."""
 
-    def __init__(self, message: bytes, says: str) -> None:
+    def __init__(self, message: bytes, engine: "Said") -> None:
+        self._engine = engine
         params = pb.GenerateRequest.FromString(message).sampling_params
         self._scored = params.HasField("logprobs")
         self._choices = range(max(1, params.n))
-        self._ids = tokenizer.encode_text(says)
+        self._ids = tokenizer.encode_text(engine.says)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for token in self._ids:
@@ -118,6 +119,7 @@ class Words:
                 rows = logprobs.output(pb, [token], [logprobs.best_first(token, 2)]) if self._scored else None
                 chunk = pb.GenerateStreamChunk(token_ids=[token], index=index, output_logprobs=rows)
                 yield pb.GenerateResponse(chunk=chunk).SerializeToString()
+                self._engine.words += 1
                 await self._settled()
         for index in self._choices:
             end = pb.GenerateComplete(output_ids=[EOS], index=index, finish_reason="stop")
@@ -131,32 +133,36 @@ class Words:
 
 
 class Said:
-    """A transport whose engine answers everything with ``says``."""
+    """A transport whose engine answers everything with ``says``; ``words`` counts what it has said."""
 
     def __init__(self, says: str) -> None:
-        self._says = says
+        self.says = says
+        self.words = 0
 
     async def unary(self, path, message, timeout, metadata=None) -> bytes:
         return b""
 
     def stream(self, path, message, timeout, metadata=None) -> GrpcioCall:
-        return GrpcioCall(Words(message, self._says), lambda error: None)
+        return GrpcioCall(Words(message, self), lambda error: None)
 
     def generate(self, path, message, timeout, metadata=None, *, layout) -> GrpcioCall:
-        return GrpcioCall(Words(message, self._says), lambda error: None, layout)
+        return GrpcioCall(Words(message, self), lambda error: None, layout)
 
     async def close(self) -> None: ...
 
 
+def place_of(says: str, model: str, context_length: int = 4096) -> World:
+    """A pipeline whose ``engine`` says ``says``."""
+    place = world({"w1": []}, model=model, context_length=context_length)
+    place.engine = Said(says)
+    driver = GrpcDriver("grpc://w1:1", VllmAdapter(), place.engine)
+    place.services.drivers = SimpleNamespace(get=lambda worker: driver)
+    return place
+
+
 async def streamed(path: str, says: str = WORDS, model: str = "m", **fields: Any) -> tuple[bytes, World]:
     """The stream that answers a request, where the model says ``says``, and where that was."""
-    place = world({"w1": []}, model=model, context_length=4096)
-    drivers: dict[str, GrpcDriver] = {}
-
-    def get(worker: Any) -> GrpcDriver:
-        return drivers.setdefault(worker.id, GrpcDriver("grpc://w1:1", VllmAdapter(), Said(says)))
-
-    place.services.drivers = SimpleNamespace(get=get)
+    place = place_of(says, model)
     body = json.dumps({"model": model, "stream": True} | fields)
     async with (
         serving(place.services) as url,
@@ -214,6 +220,45 @@ async def test_answers_are_held_against_their_schema_although_nobody_saw_them_pa
     _, place = await streamed(**fields | {"says": says})
     assert len(batches) < len(tokenizer.encode_text(says)) / 2
     assert place.metric("structured_output_invalid") == (said != ANSWER)
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stalls", "leaves"])
+async def test_a_numbered_stream_waits_for_who_does_not_read_and_ends_with_who_leaves(leaves, batches):
+    # Several times what the sockets between have room for.
+    words = 3000
+    place = place_of(" word" * words, "m", 2 * words)
+    async with serving(place.services) as url:
+        fields = {"model": "m", "input": "hi", "stream": True}
+        reader, writer = await send(url, fields, RESPONSE["path"])
+        assert await settled(place.engine) < words
+        if leaves:
+            writer.transport.abort()
+        else:
+            data = await chunked(reader)
+            assert folded(data)["output"][0]["content"][0]["text"] == " word" * words
+            assert data.count(b'"delta":" word"') == words
+        await until(place.idle)
+        writer.close()
+
+
+async def settled(engine: Said) -> int:
+    """Wait until the engine says nothing more; returns how many words it has said."""
+    before = 0
+    while not before or before != engine.words:
+        before = engine.words
+        await asyncio.sleep(0.1)
+    return before
+
+
+async def chunked(reader: asyncio.StreamReader) -> bytes:
+    """The body of a chunked answer, whose framing is read strictly."""
+    await reader.readuntil(b"\r\n\r\n")
+    body = b""
+    while size := int(await reader.readline(), 16):
+        piece = await reader.readexactly(size + 2)
+        assert piece.endswith(b"\r\n")
+        body += piece[:-2]
+    return body
 
 
 def test_the_table_has_these_cases():

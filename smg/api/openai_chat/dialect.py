@@ -9,6 +9,7 @@ from smg.api.openai_chat.answer import completion
 from smg.api.openai_chat.decode import ChatOptions, decode
 from smg.api.openai_chat.encode import ChatStream
 from smg.api.openai_chat.types import ChatBody
+from smg.api.openai_chat.whole_reasoning import WholeReasoningStream
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.ids import response_id
@@ -31,7 +32,8 @@ class OpenAIChat:
 
     def encoder(self, ctx: RequestContext, meta: Meta) -> ChatStream:
         options = meta.request.options if isinstance(meta.request.options, ChatOptions) else ChatOptions()
-        return ChatStream(response_id(ctx.request_id, self.id_prefix), meta, options)
+        kind = ChatStream if options.stream_reasoning else WholeReasoningStream
+        return kind(response_id(ctx.request_id, self.id_prefix), meta, options)
 
     def answer(self, ctx: RequestContext, meta: Meta, answer: Answer) -> Any:
         probs = meta.request.logprobs is not None

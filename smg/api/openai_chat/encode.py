@@ -4,7 +4,6 @@ A chunk is put together from bytes that are made once per response, so that the 
 StreamTable fills ``template`` by itself) cannot differ.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ from smg.core.errors import GatewayError, openai_shape
 from smg.core.events import (
     Annotation,
     Event,
-    Failure,
     Finish,
     ReasoningDelta,
     Refusal,
@@ -42,7 +40,6 @@ class ChatStream:
         self._decoder = meta.decoder
         self._usage = meta.usage
         self._custom: set[tuple[int, int]] = set()
-        self._held: dict[int, list[ReasoningDelta]] = {}
         head = {"id": identity, "object": "chat.completion.chunk", "created": meta.created, "model": meta.model}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if options.usage.include else b"]}\n\n"
@@ -54,14 +51,13 @@ class ChatStream:
         return b"".join(self._chunk(choice, delta) for choice in range(self._n))
 
     def template(self, choice: int, kind: TextKind = "text", call: int = 0) -> ByteTemplate | None:
-        """Bytes of a chunk with content, reasoning or arguments; None when each chunk carries running usage, and while
-        reasoning is held."""
-        if self._options.usage.continuous or choice in self._held:
+        """Bytes of a chunk with content, reasoning or arguments; None when each chunk carries running usage."""
+        if self._options.usage.continuous:
             return None
         if kind == "text":
             return self._text[choice]
         if kind == "reasoning":
-            return self._delta_template(choice, b'"reasoning_content":"') if self._options.stream_reasoning else None
+            return self._delta_template(choice, b'"reasoning_content":"')
         if (choice, call) in self._custom:
             return self._delta_template(choice, b'"tool_calls":[{"index":%d,"custom":{"input":"' % call, b"}}]")
         return self._delta_template(choice, b'"tool_calls":[{"index":%d,"function":{"arguments":"' % call, b"}}]")
@@ -70,13 +66,10 @@ class ChatStream:
         for event in events:
             if isinstance(event, Usage):
                 self._usage = event
-        if self._options.stream_reasoning:
-            return b"".join(self._event(event) for event in events)
-        return b"".join(self._event(event) for event in self._whole_reasoning(events))
+        return b"".join(self._event(event) for event in events)
 
     def failure(self, error: GatewayError) -> bytes:
-        held = b"".join(self._event(self._reasoning(choice)) for choice in sorted(self._held))
-        return held + b"data: " + _encode(openai_shape(error)) + b"\n\n"
+        return b"data: " + _encode(openai_shape(error)) + b"\n\n"
 
     def closing(self) -> bytes:
         """The usage chunk, if it was asked for, and the end marker (field case OA-03)."""
@@ -87,21 +80,6 @@ class ChatStream:
 
     def keepalive(self) -> bytes:
         return b": ping\n\n"
-
-    def _whole_reasoning(self, events: list[Event]) -> Iterator[Event]:
-        """The events with each block of reasoning in one piece, as soon as something else follows it."""
-        for event in events:
-            if isinstance(event, ReasoningDelta):
-                self._held.setdefault(event.choice, []).append(event)
-                continue
-            if not isinstance(event, Usage | Failure) and event.choice in self._held:
-                yield self._reasoning(event.choice)
-            yield event
-
-    def _reasoning(self, choice: int) -> ReasoningDelta:
-        held = self._held.pop(choice)
-        rows = tuple(row for event in held for row in event.logprobs or ())
-        return ReasoningDelta(choice, "".join(event.text for event in held), logprobs=rows or None)
 
     def _event(self, event: Event) -> bytes:
         match event:
