@@ -104,8 +104,10 @@ class Chain:
             if wait.kind != "held":
                 self._held["tools"].settle()
         if wait.kind == "arguments" and self._input is not None:
-            # The input of a custom tool is not what its arguments' text is.
-            return None
+            of_input = self._input.wait(wait)
+            if of_input is None:
+                return None
+            wait = of_input
         self._held["reasoning"].settle()
         if self.seals.texts:
             wait = msgspec.structs.replace(wait, markers=(*wait.markers, SEAL))

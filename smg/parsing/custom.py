@@ -5,6 +5,9 @@ Callers want the text itself. It is taken out of the arguments' JSON while that 
 
 import contextlib
 
+from msgspec.structs import replace
+
+from smg.core import stream
 from smg.core.request import INPUT
 from smg.parsing.engine import json_text
 from smg.parsing.engine.cursor import Cursor, Malformed, Wait
@@ -30,6 +33,19 @@ class Input:
         self._resume()
         out, self._out = "".join(self._out), []
         return out
+
+    def wait(self, wait: stream.Wait) -> stream.Wait | None:
+        """What ``wait``, which is for the arguments, is for the input; None where their text is not the input's.
+
+        Inside of the string it is as far as the next escape or quote.
+        """
+        if self._plain:
+            return wait
+        if not self._recognised or self._reader is None or not self._cursor.idle:
+            return None
+        if wait.quoted:
+            return replace(wait, quoted=False)
+        return replace(wait, markers=(*wait.markers, '"', "\\"))
 
     def finish(self) -> str:
         """The arguments are over, or broke off; returns what the input still lacked."""

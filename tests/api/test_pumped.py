@@ -67,7 +67,7 @@ CASES: dict[tuple[str, str], tuple[dict[str, Any], bool]] = {
     ("chat", "`stream_reasoning: false`"): (CHAT | THINK | {"stream_reasoning": False}, True),
     ("chat", "input of custom tools"): (
         CHAT | CALLS_CUSTOM | {"tools": [{"type": "custom", "custom": {"name": "sh"}}]},
-        False,
+        True,
     ),
     ("completions", "text"): (COMPLETION, True),
     ("completions", "`echo`"): (COMPLETION | {"echo": True}, True),
@@ -89,7 +89,7 @@ CASES: dict[tuple[str, str], tuple[dict[str, Any], bool]] = {
     ("Responses", "`logprobs`"): (RESPONSE | {"include": ["message.output_text.logprobs"]}, False),
     ("Responses", "input of custom tools"): (
         RESPONSE | CALLS_CUSTOM | {"tools": [{"type": "custom", "name": "sh"}]},
-        False,
+        True,
     ),
     ("Messages", "text"): (MESSAGE, True),
     ("Messages", "`stop_sequences`"): (MESSAGE | {"stop_sequences": ["never"]}, True),

@@ -24,6 +24,11 @@ OUTPUTS = {
     "qwen3": '<think>h\n"m"</think>he<llo <tool_call>\n{"name": "f", "arguments": {"a": "x\\n<y", "b": [1]}}\n'
     '</tool_call>\n<tool_call>\n{"name": "sh", "arguments": {"input": "ls\\n\\"x\\""}}\n</tool_call>',
     "qwen3-coder": "a<tool_call>\n<function=f>\n<parameter=a>\nx\n\"y\"\n\\z\n</parameter>\n</function>\n</tool_call>",
+    "qwen3-coder-next": '<tool_call>\n<function=sh>\n<parameter=input>\nls "é" \\\\n <\n\ty\n</parameter>\n'
+    "</function>\n</tool_call>",
+    "qwen2.5": '<tool_call>\n{"name": "sh", "arguments": '
+    '{"input": "a\\u00e9 \\ud83d\\ude00 \\ud83d \\\\ \\/ \\q é\n\tz"}}\n'
+    '</tool_call><tool_call>\n{"name": "sh", "arguments": {"cmd": "ls\\n"}}\n</tool_call>',
     "glm-4.5": "<think>m</think>\n<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x \"y\"\n</arg_value>\n</tool_call>",
     "llama-4": '[f(a="x\\n\\"y", b=1), f(a="z")]',
     "mistral-small-3.1": '[TOOL_CALLS] [{"name": "f", "arguments": {"a": "x\\n"}}]',
