@@ -66,6 +66,11 @@ class H2Connection:
         # A connection is not of the request that needed it first: what goes on from here must not keep that one alive.
         self._connecting = self._loop.create_task(self._connect(address, roots), context=contextvars.Context())
 
+    @property
+    def ready(self) -> bool:
+        """The engine has answered, and takes further calls."""
+        return self._settled.done() and not self._leaving and not self.closed
+
     def open(self, call: H2Call[Any]) -> None:
         """Start ``call`` here, as soon as the engine has a place for it."""
         self.calls.add(call)
