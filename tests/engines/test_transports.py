@@ -9,14 +9,22 @@ import grpc.aio
 import pytest
 
 from smg.core.errors import GatewayError
-from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio import GrpcioTokenTransport, GrpcioTransport
 from smg.engines.transport.h2 import H2Transport
+from smg.engines.vllm.decode import VllmDecoder
 from tests.calls import failure, read_all
 
 MIB = 1 << 20
 
 
-@pytest.fixture(params=[GrpcioTransport, H2Transport], ids=["grpcio", "native"])
+class Reading(GrpcioTokenTransport):
+    """Reads chunks of tokens, though there are none here: what it does for any other message is what is tested."""
+
+    def stream(self, path, message, timeout, metadata=None):
+        return self.generate(path, message, timeout, metadata, layout=VllmDecoder.layout)
+
+
+@pytest.fixture(params=[GrpcioTransport, Reading, H2Transport], ids=["python", "grpcio", "native"])
 def transport(request):
     return request.param
 
