@@ -11,6 +11,7 @@ from smg.core.request import GenerationRequest, Message
 from smg.engine_server.mock import EOS, MockEngine, Script
 from smg.engines.pool import DriverPool
 from smg.engines.table import adapter
+from smg.engines.transport.table import TRANSPORTS
 from smg.fleet.records import WorkerRecord
 from smg.fleet.roles import role_of
 from smg.pipeline.accumulator import Accumulator
@@ -25,6 +26,7 @@ from smg.telemetry.metrics import Metrics
 from smg.text.tables import make_table
 from tests.pipeline.fakes import FakeTexts, text_model
 from tests.routing.fleets import PROCESS, FakeFleet
+from tests.transports import CHOSEN, NATIVE_TABLE
 
 TEXT = "the answer of the decode engine"
 PAIRED = ("sglang", "tokenspeed", "vllm")
@@ -55,8 +57,8 @@ class Pairs:
             router=FleetRouter(self.fleet, region, PROCESS, RoundRobin(region)),
             admission=Admission(settings.admission, region, PROCESS, metrics),
             texts=FakeTexts(text_model()),
-            drivers=DriverPool(),
-            table=make_table(),
+            drivers=DriverPool(TRANSPORTS[CHOSEN]),
+            table=make_table(native=NATIVE_TABLE),
             metrics=metrics,
             rooms=Rooms(region),
         )
