@@ -171,5 +171,7 @@ async def _connect_tls(host: str, port: int, roots: bytes | None, peer: Peer) ->
 def _tls_context(roots: bytes | None) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=roots.decode("ascii") if roots is not None else None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # HTTP/2 forbids it (RFC 9113, 9.2.1).
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["h2"])
     return context
