@@ -59,6 +59,7 @@ class SocketLink:
         try:
             done = self._native.send(self._fd)
         except OSError as error:
+            self._hear_out()
             self._peer.lost(str(error))
             return
         if done == self._waiting:
@@ -78,6 +79,12 @@ class SocketLink:
         with contextlib.suppress(OSError):
             self._native.send(self._fd)
         self._socket.close()
+
+    def _hear_out(self) -> None:
+        """Take what the engine said before it went: it may have answered while a request was still on its way."""
+        with contextlib.suppress(OSError):
+            while not self._closed and self._native.receive(self._fd) > 0:
+                self._peer.settle()
 
     def _readable(self) -> None:
         try:
