@@ -1,7 +1,10 @@
 // A gRPC server of the C++ library for conformance tests: the methods of tests/engines/servers/__init__.py, of bytes.
 //
-// Not built by default (it wants libgrpc++-dev); docs/testing.md has the command. It prints its port, and ends with its
-// standard input. The one argument is the greatest age of a connection in milliseconds (0: none).
+// It prints its port, and ends with its standard input. The one argument is the greatest age of a connection in
+// milliseconds (0: none). Not built by default; with Debian's libgrpc++-dev:
+//
+//   g++ -std=c++17 tests/engines/servers/peer.cpp -o build/cpp-peer $(pkg-config --cflags --libs grpc++)
+//   SMG_CPP_ENGINE=build/cpp-peer scripts/test -- tests/engines/test_servers.py
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
