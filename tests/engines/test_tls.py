@@ -67,6 +67,19 @@ class TestWhomItTalksTo:
         async with serving(files) as address:
             await self.refused(connect(address, files))
 
+    async def test_the_authority_that_grpcio_is_told_of(self, tmp_path, monkeypatch):
+        files = self_signed(tmp_path)
+        async with serving(files) as address, contextlib.AsyncExitStack() as stack:
+            for path, trusts in ((None, False), (files["tls_cert_path"], True)):
+                if path:
+                    monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", path)
+                made = H2Transport(f"grpcs://{address}")
+                stack.push_async_callback(made.close)
+                if trusts:
+                    assert await read_all(made.stream(PATH, b"hello", 5)) == [b"hello"]
+                else:
+                    await self.refused(made)
+
     async def refused(self, transport):
         error = await failure(transport.stream(PATH, b"secret", 5))
         assert (error.status, error.rpc, error.worker_fault, error.retryable) == (503, "UNAVAILABLE", True, True)
