@@ -136,7 +136,7 @@ class H2Call(Generic[Item]):
         if not self._over and self._stream.closed:
             failure = self._stream.error
             if failure is None:
-                self._finish(Status("UNAVAILABLE", "the stream ended without a status"))
+                self._finish(Status("UNKNOWN", "the stream ended without a status"))
             else:
                 self._finish(reset_status(*failure))
         wake(self._arrived)
