@@ -109,6 +109,11 @@ class H2Call(Generic[Item]):
         self._end(None)
         self._stream.abandon()
 
+    def linger(self, seconds: float) -> None:
+        """See ``LingeringCall``."""
+        if not self._over and self._timer is None:
+            self._timer = self._loop.call_later(seconds, self.cancel)
+
     # -- told by the connection
 
     def on_headers(self, headers: Headers, end: bool) -> None:
