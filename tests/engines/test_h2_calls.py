@@ -297,7 +297,7 @@ class TestAnswers:
             assert call in connection.calls
             call.linger(30 if ends else 0.05)
             async with asyncio.timeout(5):
-                while connection.calls or not (ends or reset):
+                while connection.calls or not (ends or reset):  # noqa: ASYNC110 - calls have no event for it
                     await asyncio.sleep(0.01)
 
     async def test_a_cancelled_calls_headers_still_count(self, connect_native):
