@@ -17,11 +17,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from smg._native.buffer cimport Buffer, buffer_append, buffer_clear
-from smg._native.inlet cimport NO_ROOM, TAKEN, Collection, Inlet, Tokens, collect_messages, collect_tokens
+from smg._native.inlet cimport NO_ROOM, TAKEN, Collection, Inlet, Tokens, collect_tokens, read_tokens
 from smg._native.monotonic cimport monotonic
 from smg._native.stream_row cimport Bytes, row_feed, row_feed_direct
 from smg._native.stream_table cimport Cell, StreamTable
-from smg._native.wire cimport HOT, NO_MEMORY, Chunk, read_chunk
+from smg._native.wire cimport HOT, NO_MEMORY, Chunk
 
 cdef extern from "<sys/uio.h>" nogil:
     cdef struct iovec:
@@ -70,7 +70,7 @@ cdef int _on_message(void *consumer, const uint8_t *message, size_t size) noexce
     if not pump.open:
         return collect_tokens(pump.collection, message, size)
     pump.ids.size = 0
-    verdict = read_chunk(message, size, pump.collection.layout, &chunk, &pump.ids)
+    verdict = read_tokens(pump.collection, message, size, &chunk, &pump.ids)
     if verdict == NO_MEMORY:
         return NO_ROOM
     if verdict != HOT or not _fits(pump, &chunk):
@@ -80,6 +80,7 @@ cdef int _on_message(void *consumer, const uint8_t *message, size_t size) noexce
     lane.fed = True
     lane.prompt_tokens = chunk.prompt_tokens
     lane.cached_tokens = max(lane.cached_tokens, chunk.cached_tokens)
+    lane.reasoning_tokens = max(lane.reasoning_tokens, chunk.reasoning_tokens)
     # Set in advance: the error of a function that ran out of memory cannot be caught here.
     pump.broken = True
     _feed(pump, lane)
@@ -281,6 +282,7 @@ cdef class StreamFeed:
         cdef Py_ssize_t at
         tokens.index, tokens.ids = index, []
         tokens.prompt_tokens, tokens.cached_tokens = lane.prompt_tokens, lane.cached_tokens
+        tokens.reasoning_tokens = lane.reasoning_tokens
         lane.fed = False
         if lane.row.taken.size > lane.told and (lane.template is NULL or cell.tells()):
             ids = [lane.row.taken.data[at] for at in range(lane.told, lane.row.taken.size)]
