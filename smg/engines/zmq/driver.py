@@ -339,7 +339,9 @@ class ZmqDriver:
             return
         source, choice = found
         try:
-            source.put(self._wire.batch(output, choice, source.request, frames))
+            tokens = self._wire.tokens(output)
+            if tokens is None or not source.take(choice, *tokens):
+                source.put(self._wire.batch(output, choice, source.request, frames))
         except ValueError as error:
             message = "the engine sent what is not an answer"
             source.fail(GatewayError("worker_stream_failed", message, detail=str(error), worker_fault=True))

@@ -166,6 +166,17 @@ class VllmWire:
         outputs = [(output.request_id, output) for output in message.outputs]
         return Step(outputs, None if stats is None else load(stats), message.utility_output)
 
+    def tokens(self, output: Any) -> tuple[list[int], int, int] | None:
+        assert isinstance(output, Output)
+        if output.finish_reason is not None or output.stop_reason is not None:
+            return None
+        if output.new_logprobs is not None or output.new_prompt_logprobs is not None:
+            return None
+        told = output.prefill_stats
+        if told is None:
+            return output.new_token_ids, 0, 0
+        return output.new_token_ids, _count(told, "num_prompt_tokens"), _count(told, "num_cached_tokens")
+
     def batch(self, output: Any, choice: int, request: EngineRequest, frames: Sequence[bytes]) -> TokenBatch:
         return batch(output, choice, request, frames)
 
