@@ -39,8 +39,8 @@ class Intake(Inlet):
     def push_ids(self, index: int, ids: list[int], prompt_tokens: int = 0, cached_tokens: int = 0) -> bool:
         """Give ids of one choice to the consumer, as a chunk with these counts would.
 
-        Returns whether Python has to look. Raises TypeError for ids that are no ints, ValueError for numbers that are
-        no uint32, and MemoryError; nothing is given then.
+        Returns whether Python has to look. Raises TypeError for ids that are no ints, ValueError for ids beyond
+        31 bits and counts beyond 32, and MemoryError; nothing is given then.
         """
 
     def take(self) -> list[bytes | Tokens]:

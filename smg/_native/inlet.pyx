@@ -22,6 +22,8 @@ cdef enum:
     KEPT = 64 << 10
     # While a larger message is read, other threads may run. Whoever gives the GIL away has to wait for it afterwards.
     LARGE = 16 << 10
+    # No vocabulary has more.
+    LAST_ID = 0x7FFFFFFF
     # Kinds of records.
     MESSAGE = 0
     TOKENS = 1
@@ -245,8 +247,8 @@ cdef class Intake(Inlet):
     def push_ids(self, index, list ids not None, prompt_tokens=0, cached_tokens=0):
         """Give ids of one choice to the consumer, as a chunk with these counts would.
 
-        Returns whether Python has to look. Raises TypeError for ids that are no ints, ValueError for numbers that are
-        no uint32, and MemoryError; nothing is given then.
+        Returns whether Python has to look. Raises TypeError for ids that are no ints, ValueError for ids beyond
+        31 bits and counts beyond 32, and MemoryError; nothing is given then.
         """
         cdef Chunk chunk
         cdef uint32_t *out = <uint32_t *>buffer_reserve(&self.ids, <size_t>len(ids) * sizeof(uint32_t))
@@ -261,9 +263,11 @@ cdef class Intake(Inlet):
                 if not PyLong_CheckExact(token):
                     raise TypeError("an id is an int")
                 out[place] = token
+                if out[place] > LAST_ID:
+                    raise OverflowError
                 place += 1
         except OverflowError:
-            raise ValueError("a number that is no uint32") from None
+            raise ValueError("an id beyond 31 bits, or a number that is no uint32") from None
         if self.consumer.on_chunk(self.consumer.row, &chunk, out, place) < 0:
             raise MemoryError("no memory for ids")
         return self.consumer.on_batch is NULL or self.consumer.on_batch(self.consumer.row)

@@ -188,21 +188,21 @@ class TestIds:
     def test_they_are_collected_as_those_of_chunks(self):
         for layout in (None, VllmDecoder.layout):
             intake = Intake(layout)
-            assert intake.push_ids(0, [1, 2**32 - 1], 7, 4)
+            assert intake.push_ids(0, [1, 2**31 - 1], 7, 4)
             assert intake.push_ids(1, [])
             assert intake.push_ids(0, [3], cached_tokens=2)
             assert intake.push(complete())
             assert intake.push_ids(0, [4])
             first, second, message, last = intake.take()
-            assert repr(first) == f"Tokens(0, [1, {2**32 - 1}, 3], 7, 4, 0)"
+            assert repr(first) == f"Tokens(0, [1, {2**31 - 1}, 3], 7, 4, 0)"
             assert (ids_of([second, last]), message) == ([(1, []), (0, [4])], complete())
 
     @pytest.mark.parametrize(
-        "arguments", [(0, [1, -1]), (0, [2**32]), (-1, []), (2**32, []), (0, [], -1), (0, [], 0, 2**70)], ids=str
+        "arguments", [(0, [1, -1]), (0, [2**31]), (-1, []), (2**32, []), (0, [], -1), (0, [], 0, 2**70)], ids=str
     )
-    def test_numbers_that_are_no_uint32_give_nothing(self, arguments):
+    def test_what_is_no_id_or_no_count_gives_nothing(self, arguments):
         intake = Intake()
-        with pytest.raises(ValueError, match="no uint32"):
+        with pytest.raises(ValueError, match="31 bits"):
             intake.push_ids(*arguments)
         assert intake.take() == []
 
@@ -225,7 +225,7 @@ class TestIds:
 
     @given(
         st.lists(
-            st.tuples(st.integers(0, 2), st.lists(st.integers(0, 2**32 - 1), max_size=5), st.booleans()), max_size=20
+            st.tuples(st.integers(0, 2), st.lists(st.integers(0, 2**31 - 1), max_size=5), st.booleans()), max_size=20
         )
     )
     def test_ids_and_chunks_are_told_alike(self, things):
