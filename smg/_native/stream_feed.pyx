@@ -115,13 +115,12 @@ cdef int _take(Pump *pump, const Chunk *chunk) noexcept nogil:
 
 
 cdef int _feed(Pump *pump, Lane *lane) except -1 nogil:
-    cdef long long unnumbered = 0
     cdef const int32_t *ids = <const int32_t *>pump.ids.data
     cdef Py_ssize_t count = <Py_ssize_t>(pump.ids.size // sizeof(int32_t))
     if lane.template is NULL:
         row_feed(lane.row, ids, count)
     else:
-        row_feed_direct(lane.row, lane.template, ids, count, &unnumbered, &pump.events)
+        row_feed_direct(lane.row, lane.template, ids, count, &pump.events)
     pump.broken = False
     return 0
 
@@ -210,7 +209,7 @@ cdef class StreamFeed:
 
     @staticmethod
     def feeds(StreamTable table not None, rows):
-        """Tell whether these rows can be fed natively: tapped or direct alike, one sink, no numbered events.
+        """Tell whether these rows can be fed natively: tapped or direct alike, one sink.
 
         Rows that a parser reads are alike by turns.
         """
@@ -220,7 +219,7 @@ cdef class StreamFeed:
             return False
         first = next((cell for cell in cells if (<Cell>cell).sink is not None), cells[0])
         for cell in cells:
-            if cell.template.numbered or (cell.sink is not first.sink and not (cell.sink is None and cell.row.parsed)):
+            if cell.sink is not first.sink and not (cell.sink is None and cell.row.parsed):
                 return False
         return True
 

@@ -26,6 +26,7 @@ from smg.telemetry.metrics import Metrics
 from smg.text.tables import make_table
 from tests.pipeline.fakes import FakeTexts, text_model
 from tests.routing.fleets import PROCESS, FakeFleet
+from tests.transports import CHOSEN
 
 TEXT = "the answer of the decode engine"
 PAIRED = ("sglang", "tokenspeed", "vllm")
@@ -37,7 +38,7 @@ class Pairs:
     """One model, its engines by name (``ROLES``), and the services over them; ``transport`` is a row of TRANSPORTS."""
 
     def __init__(
-        self, engines: Mapping[str, MockEngine], contract: str, settings: Settings, transport: str = "grpcio"
+        self, engines: Mapping[str, MockEngine], contract: str, settings: Settings, transport: str = CHOSEN
     ) -> None:
         self.engines = engines
         self.fleet = FakeFleet({"m": list(engines)}, eos_ids=[EOS], context_length=1000)
@@ -118,7 +119,7 @@ async def pairs(
     connector: str = "NixlConnector",
     settings: Settings | None = None,
     patience: float = 600.0,
-    transport: str = "grpcio",
+    transport: str = CHOSEN,
 ) -> AsyncIterator[Pairs]:
     """Engines called ``names`` of ``contract``, with the ``scripts`` of some of them."""
     if settings is None:

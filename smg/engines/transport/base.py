@@ -78,6 +78,19 @@ def feeds_rows(call: Call | TokenCall) -> TypeGuard[RowCall]:
     return hasattr(call, "feed_rows")
 
 
+class LingeringCall(TokenCall, Protocol):
+    """A ``TokenCall`` that notices its end also when nobody reads any more."""
+
+    def linger(self, seconds: float) -> None:
+        """All that matters has been read: end with the stream's own status, or be cancelled after ``seconds``."""
+        ...
+
+
+def lingers(call: Call | TokenCall) -> TypeGuard[LingeringCall]:
+    """Whether ``call`` is a LingeringCall."""
+    return hasattr(call, "linger")
+
+
 class Transport(Protocol):
     """A connection (or several) to one engine address, opened on first use."""
 

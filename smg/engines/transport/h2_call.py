@@ -109,6 +109,11 @@ class H2Call(Generic[Item]):
         self._end(None)
         self._stream.abandon()
 
+    def linger(self, seconds: float) -> None:
+        """See ``LingeringCall``."""
+        if not self._over and self._timer is None:
+            self._timer = self._loop.call_later(seconds, self.cancel)
+
     # -- told by the connection
 
     def on_headers(self, headers: Headers, end: bool) -> None:
@@ -136,7 +141,7 @@ class H2Call(Generic[Item]):
         if not self._over and self._stream.closed:
             failure = self._stream.error
             if failure is None:
-                self._finish(Status("UNAVAILABLE", "the stream ended without a status"))
+                self._finish(Status("UNKNOWN", "the stream ended without a status"))
             else:
                 self._finish(reset_status(*failure))
         wake(self._arrived)
