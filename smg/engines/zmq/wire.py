@@ -219,6 +219,8 @@ def load(stats: Mapping[str, Any]) -> EngineLoad:
 
 def _rows(tensors: Any, top: int, frames: Sequence[bytes]) -> list[TokenLogprobs]:
     """Rows of log probabilities: column 0 is the sampled token, the best follow."""
+    if not isinstance(tensors, list) or len(tensors) < 2:
+        raise ValueError("log probabilities are at least two tensors")
     ids, values = _array(tensors[0], frames), _array(tensors[1], frames)
     if ids.ndim != 2 or ids.shape != values.shape:
         raise ValueError("log probabilities of an odd shape")
@@ -238,7 +240,7 @@ def _array(tensor: Any, frames: Sequence[bytes]) -> "np.ndarray[Any, Any]":
         kind, shape, data = tensor
         raw = frames[data] if isinstance(data, int) else data
         return np.frombuffer(raw, np.dtype(kind)).reshape(shape)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise ValueError(f"not a tensor: {error}") from None
 
 
