@@ -1,6 +1,6 @@
 """Messages of one generation, and who takes them (see ``inlet.pyx``).
 
-A consumer's ``on_message`` answers with a ``Delivery``: it is done with the message's bytes (TAKEN), so whoever received
+A consumer's ``on_message``, and ``on_chunk`` for what was read elsewhere, answer with a ``Delivery``: it is done with the message's bytes (TAKEN), so whoever received
 them may ask for more, or it keeps them until Python has taken them (HELD), so that an engine stops sending to a row whose
 client has stopped reading.
 """
@@ -16,11 +16,13 @@ cdef enum Delivery:
     NO_ROOM = -1
 
 ctypedef int (*message_fn)(void *row, const uint8_t *message, size_t size) noexcept nogil
+ctypedef int (*chunk_fn)(void *row, const Chunk *chunk, const uint32_t *ids, size_t count) noexcept nogil
 ctypedef bint (*batch_fn)(void *row) noexcept nogil
 
 
 cdef struct Consumer:
     message_fn on_message
+    chunk_fn on_chunk
     # NULL: Python looks at every batch.
     batch_fn on_batch
     void *row
@@ -42,6 +44,7 @@ cdef int read_tokens(
 ) noexcept nogil
 cdef int collect_messages(void *row, const uint8_t *message, size_t size) noexcept nogil
 cdef int collect_tokens(void *row, const uint8_t *message, size_t size) noexcept nogil
+cdef int collect_chunk(void *row, const Chunk *chunk, const uint32_t *ids, size_t count) noexcept nogil
 
 
 cdef class Tokens:
@@ -58,5 +61,7 @@ cdef class Inlet:
     # What ``collection.layout`` is part of, and what the consumer's ``row`` belongs to.
     cdef Layout layout
     cdef object feed
-    cdef void attach(self, message_fn on_message, batch_fn on_batch, void *row, object feed) noexcept
+    cdef void attach(
+        self, message_fn on_message, chunk_fn on_chunk, batch_fn on_batch, void *row, object feed
+    ) noexcept
     cdef list collected(self)

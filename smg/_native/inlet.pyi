@@ -5,7 +5,7 @@ from smg._native.wire import Layout
 class Tokens:
     """New ids of one choice, of one or more chunks.
 
-    Counts are the engine's: of the prompt the last, others the highest.
+    Counts are the engine's, 0 where it has not told: of the prompt the last, others the highest.
     """
 
     @property
@@ -35,6 +35,13 @@ class Intake(Inlet):
 
     def push(self, message: bytes) -> bool:
         """Give one message to the consumer; returns whether Python has to look. Raises MemoryError."""
+
+    def push_ids(self, index: int, ids: list[int], prompt_tokens: int = 0, cached_tokens: int = 0) -> bool:
+        """Give ids of one choice to the consumer, as a chunk with these counts would.
+
+        Returns whether Python has to look. Raises TypeError for ids that are no ints, ValueError for ids beyond
+        31 bits and counts beyond 32, and MemoryError; nothing is given then.
+        """
 
     def take(self) -> list[bytes | Tokens]:
         """Empty the collection: Tokens and bytes, in order. Tokens of one choice are one unless bytes lie between."""

@@ -1,8 +1,8 @@
 """Messages of one generation, and who takes them (DESIGN 6, the source of the pump).
 
-The seam for native consumers is ``Consumer``: whoever receives messages calls ``on_message`` once per whole message, and
-``on_batch``, if there is one, when it has passed on what a read brought; that tells whether Python has to look. The two
-consumers of this module collect for Python (``collect_messages``, ``collect_tokens``); ``stream_feed`` has the one that
+The seam for native consumers is ``Consumer``: whoever receives messages calls ``on_message`` once per whole message (or
+``on_chunk``, where ids come otherwise than in messages of their own), and ``on_batch``, if there is one, when it has passed
+on what a read brought; that tells whether Python has to look. The two consumers of this module collect for Python (``collect_messages``, ``collect_tokens``); ``stream_feed`` has the one that
 feeds rows of a table, given to ``Inlet.attach``.
 
 Collected messages wait as records: MESSAGE has its bytes in ``text``, TOKENS its ids in ``ids``. A chunk of the choice
@@ -10,8 +10,9 @@ the last record is about joins that record, so a burst of chunks costs Python on
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.long cimport PyLong_CheckExact
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memset
 
 from smg._native.buffer cimport Buffer, buffer_append, buffer_clear, buffer_reserve
 from smg._native.wire cimport COLD, HOT, NO_MEMORY, Chunk, Layout, read_chunk
@@ -21,6 +22,8 @@ cdef enum:
     KEPT = 64 << 10
     # While a larger message is read, other threads may run. Whoever gives the GIL away has to wait for it afterwards.
     LARGE = 16 << 10
+    # No vocabulary has more.
+    LAST_ID = 0x7FFFFFFF
     # Kinds of records.
     MESSAGE = 0
     TOKENS = 1
@@ -79,7 +82,10 @@ cdef int read_tokens(
 ) noexcept nogil:
     """``read_chunk``, but a chunk with a new label is COLD. The collection remembers it when it collects the message."""
     cdef size_t before = ids.size
-    cdef int verdict = read_chunk(message, size, collection.layout, chunk, ids)
+    cdef int verdict
+    if collection.layout is NULL:
+        return COLD
+    verdict = read_chunk(message, size, collection.layout, chunk, ids)
     if verdict == HOT and _new(collection, chunk):
         ids.size = before
         return COLD
@@ -91,8 +97,9 @@ cdef int collect_tokens(void *row, const uint8_t *message, size_t size) noexcept
     cdef Collection *collection = <Collection *>row
     cdef Chunk chunk
     cdef size_t before = collection.ids.size
-    cdef int verdict = read_chunk(message, size, collection.layout, &chunk, &collection.ids)
-    cdef Record *record
+    cdef int verdict = COLD
+    if collection.layout is not NULL:
+        verdict = read_chunk(message, size, collection.layout, &chunk, &collection.ids)
     if verdict == NO_MEMORY:
         return NO_ROOM
     if verdict != HOT:
@@ -103,14 +110,28 @@ cdef int collect_tokens(void *row, const uint8_t *message, size_t size) noexcept
         if not buffer_append(&collection.label, chunk.label, chunk.label_size):
             return NO_ROOM
         return collect_messages(row, message, size)
-    record = _last(&collection.records)
+    return _keep(collection, &chunk, (collection.ids.size - before) // sizeof(uint32_t))
+
+
+cdef int collect_chunk(void *row, const Chunk *chunk, const uint32_t *ids, size_t count) noexcept nogil:
+    """Keep the ids of a chunk that was read elsewhere. ``row`` is a Collection."""
+    cdef Collection *collection = <Collection *>row
+    if not buffer_append(&collection.ids, ids, count * sizeof(uint32_t)):
+        return NO_ROOM
+    return _keep(collection, chunk, count)
+
+
+cdef int _keep(Collection *collection, const Chunk *chunk, size_t count) noexcept nogil:
+    """Note whose the last ``count`` ids are."""
+    cdef Record *record = _last(&collection.records)
     if record is NULL or record.kind != TOKENS or record.index != chunk.index:
         record = _record(&collection.records, TOKENS)
         if record is NULL:
             return NO_ROOM
         record.index = chunk.index
-    record.count += (collection.ids.size - before) // sizeof(uint32_t)
-    record.prompt_tokens = chunk.prompt_tokens
+    record.count += count
+    if chunk.prompt_tokens:
+        record.prompt_tokens = chunk.prompt_tokens
     record.cached_tokens = max(record.cached_tokens, chunk.cached_tokens)
     record.reasoning_tokens = max(record.reasoning_tokens, chunk.reasoning_tokens)
     return HELD
@@ -125,7 +146,7 @@ cdef void _clear(Collection *collection, size_t keep) noexcept:
 cdef class Tokens:
     """New ids of one choice, of one or more chunks.
 
-    Counts are the engine's: of the prompt the last, others the highest.
+    Counts are the engine's, 0 where it has not told: of the prompt the last, others the highest.
     """
 
     def __repr__(self):
@@ -143,7 +164,7 @@ cdef class Inlet:
     def __init__(self, Layout layout=None):
         self.layout = layout
         self.collection.layout = NULL if layout is None else &layout.fields
-        self.attach(collect_messages if layout is None else collect_tokens, NULL, <void *>&self.collection, None)
+        self.attach(collect_tokens, collect_chunk, NULL, <void *>&self.collection, None)
 
     def __dealloc__(self):
         _clear(&self.collection, 0)
@@ -153,9 +174,11 @@ cdef class Inlet:
         """Drop what has been collected: nobody will take it."""
         _clear(&self.collection, 0)
 
-    cdef void attach(self, message_fn on_message, batch_fn on_batch, void *row, object feed) noexcept:
+    cdef void attach(
+        self, message_fn on_message, chunk_fn on_chunk, batch_fn on_batch, void *row, object feed
+    ) noexcept:
         """Send further messages to this consumer; ``row`` lives as long as ``feed``, which is kept alive here."""
-        self.consumer = Consumer(on_message, on_batch, row)
+        self.consumer = Consumer(on_message, on_chunk, on_batch, row)
         self.feed = feed
 
     cdef list collected(self):
@@ -189,7 +212,8 @@ cdef class Inlet:
                 for place in range(record.count):
                     tokens.ids.append(id[place])
                 id += record.count
-                tokens.prompt_tokens = record.prompt_tokens
+                if record.prompt_tokens:
+                    tokens.prompt_tokens = record.prompt_tokens
                 tokens.cached_tokens = max(tokens.cached_tokens, record.cached_tokens)
                 tokens.reasoning_tokens = max(tokens.reasoning_tokens, record.reasoning_tokens)
             record += 1
@@ -199,6 +223,12 @@ cdef class Inlet:
 
 cdef class Intake(Inlet):
     """Messages that Python receives: ``push`` gives them to the consumer, ``take`` returns what was collected."""
+
+    # Those of ``push_ids``.
+    cdef Buffer ids
+
+    def __dealloc__(self):
+        buffer_clear(&self.ids, 0)
 
     def push(self, bytes message not None):
         """Give one message to the consumer; returns whether Python has to look. Raises MemoryError."""
@@ -213,6 +243,34 @@ cdef class Intake(Inlet):
         if due < 0:
             raise MemoryError("no memory for a message")
         return due > 0
+
+    def push_ids(self, index, list ids not None, prompt_tokens=0, cached_tokens=0):
+        """Give ids of one choice to the consumer, as a chunk with these counts would.
+
+        Returns whether Python has to look. Raises TypeError for ids that are no ints, ValueError for ids beyond
+        31 bits and counts beyond 32, and MemoryError; nothing is given then.
+        """
+        cdef Chunk chunk
+        cdef uint32_t *out = <uint32_t *>buffer_reserve(&self.ids, <size_t>len(ids) * sizeof(uint32_t))
+        cdef size_t place = 0
+        if out is NULL:
+            raise MemoryError("no memory for ids")
+        memset(&chunk, 0, sizeof(chunk))
+        try:
+            chunk.index, chunk.prompt_tokens, chunk.cached_tokens = index, prompt_tokens, cached_tokens
+            for token in ids:
+                # What runs code of its own when it is read could change the list, or come back here.
+                if not PyLong_CheckExact(token):
+                    raise TypeError("an id is an int")
+                out[place] = token
+                if out[place] > LAST_ID:
+                    raise OverflowError
+                place += 1
+        except OverflowError:
+            raise ValueError("an id beyond 31 bits, or a number that is no uint32") from None
+        if self.consumer.on_chunk(self.consumer.row, &chunk, out, place) < 0:
+            raise MemoryError("no memory for ids")
+        return self.consumer.on_batch is NULL or self.consumer.on_batch(self.consumer.row)
 
     def take(self):
         """Empty the collection: Tokens and bytes, in order."""

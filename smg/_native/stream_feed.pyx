@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from smg._native.buffer cimport Buffer, buffer_append, buffer_clear
-from smg._native.inlet cimport NO_ROOM, TAKEN, Collection, Inlet, Tokens, collect_tokens, read_tokens
+from smg._native.inlet cimport NO_ROOM, TAKEN, Collection, Inlet, Tokens, collect_chunk, collect_tokens, read_tokens
 from smg._native.monotonic cimport monotonic
 from smg._native.stream_row cimport Bytes, row_feed, row_feed_direct
 from smg._native.stream_table cimport Cell, StreamTable
@@ -63,7 +63,6 @@ cdef inline bint _fits(const Pump *pump, const Chunk *chunk) noexcept nogil:
 cdef int _on_message(void *consumer, const uint8_t *message, size_t size) noexcept nogil:
     cdef Pump *pump = <Pump *>consumer
     cdef Chunk chunk
-    cdef Lane *lane
     cdef int verdict
     if pump.broken:
         return NO_ROOM
@@ -76,9 +75,31 @@ cdef int _on_message(void *consumer, const uint8_t *message, size_t size) noexce
     if verdict != HOT or not _fits(pump, &chunk):
         _need_python(pump)
         return collect_tokens(pump.collection, message, size)
-    lane = &pump.lanes[chunk.index]
+    return _take(pump, &chunk)
+
+
+cdef int _on_chunk(void *consumer, const Chunk *chunk, const uint32_t *ids, size_t count) noexcept nogil:
+    """As ``_on_message``, for a chunk that was read elsewhere."""
+    cdef Pump *pump = <Pump *>consumer
+    if pump.broken:
+        return NO_ROOM
+    if not pump.open:
+        return collect_chunk(pump.collection, chunk, ids, count)
+    pump.ids.size = 0
+    if not buffer_append(&pump.ids, ids, count * sizeof(uint32_t)):
+        return NO_ROOM
+    if not _fits(pump, chunk):
+        _need_python(pump)
+        return collect_chunk(pump.collection, chunk, ids, count)
+    return _take(pump, chunk)
+
+
+cdef int _take(Pump *pump, const Chunk *chunk) noexcept nogil:
+    """Feed a chunk that fits, whose ids are the pump's."""
+    cdef Lane *lane = &pump.lanes[chunk.index]
     lane.fed = True
-    lane.prompt_tokens = chunk.prompt_tokens
+    if chunk.prompt_tokens:
+        lane.prompt_tokens = chunk.prompt_tokens
     lane.cached_tokens = max(lane.cached_tokens, chunk.cached_tokens)
     lane.reasoning_tokens = max(lane.reasoning_tokens, chunk.reasoning_tokens)
     # Set in advance: the error of a function that ran out of memory cannot be caught here.
@@ -178,7 +199,7 @@ cdef class StreamFeed:
         self.aim()
         self.pump.fd = -1
         self.pump.collection = &inlet.collection
-        inlet.attach(_on_message, _on_batch, <void *>&self.pump, self)
+        inlet.attach(_on_message, _on_chunk, _on_batch, <void *>&self.pump, self)
 
     def __dealloc__(self):
         free(self.pump.lanes)

@@ -17,6 +17,14 @@ from smg.engines.transport.base import Tokens
 # Anything else is the engine's own way to say stop: unset, or a name newer than this table (repetition).
 _FINISHES: Mapping[str, str] = {"length": "length", "abort": "abort", "error": "error"}
 
+_LAST_ID = 2**31 - 1
+
+
+def check_ids(ids: Sequence[int]) -> None:
+    """Raise ValueError when an engine has sent what is no token id: no vocabulary has more than 31 bits."""
+    if ids and not 0 <= min(ids) <= max(ids) <= _LAST_ID:
+        raise ValueError(f"a token id that is not between 0 and {_LAST_ID}")
+
 
 class StreamDecoder:
     """Decoder of one Generate stream. Remembers per choice the best cached count, and whose prompt logprobs are out.

@@ -14,6 +14,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
 from smg.engines.base import Decoder
+from smg.engines.decoding import check_ids
 from smg.engines.parcel import INLINE, Parcel
 from smg.engines.transport.base import Call, Item, TokenCall, feeds_rows
 from smg.engines.transport.errors import of_contract
@@ -142,9 +143,13 @@ class GrpcSource:
 
     def _decode(self, item: Item) -> list[TokenBatch]:
         if isinstance(item, bytes):
-            return self._decoder.decode(item)
-        assert self._decoder.plain is not None
-        return [self._decoder.plain(item)]
+            batches = self._decoder.decode(item)
+        else:
+            assert self._decoder.plain is not None
+            batches = [self._decoder.plain(item)]
+        for batch in batches:
+            check_ids(batch.ids)
+        return batches
 
     def _fail(self, message: str, detail: str, *, abort: bool = False) -> None:
         """End with ``worker_stream_failed``; ``abort`` when choices may still be running on the engine."""

@@ -180,3 +180,60 @@ class TestLabels:
             intake.push(tokenspeed([1], version))
             [item] = intake.take()
             assert isinstance(item, bytes) == news
+
+
+class TestIds:
+    """Ids that came otherwise than in messages of their own."""
+
+    def test_they_are_collected_as_those_of_chunks(self):
+        for layout in (None, VllmDecoder.layout):
+            intake = Intake(layout)
+            assert intake.push_ids(0, [1, 2**31 - 1], 7, 4)
+            assert intake.push_ids(1, [])
+            assert intake.push_ids(0, [3], cached_tokens=2)
+            assert intake.push(complete())
+            assert intake.push_ids(0, [4])
+            first, second, message, last = intake.take()
+            assert repr(first) == f"Tokens(0, [1, {2**31 - 1}, 3], 7, 4, 0)"
+            assert (ids_of([second, last]), message) == ([(1, []), (0, [4])], complete())
+
+    @pytest.mark.parametrize(
+        "arguments", [(0, [1, -1]), (0, [2**31]), (-1, []), (2**32, []), (0, [], -1), (0, [], 0, 2**70)], ids=str
+    )
+    def test_what_is_no_id_or_no_count_gives_nothing(self, arguments):
+        intake = Intake()
+        with pytest.raises(ValueError, match="31 bits"):
+            intake.push_ids(*arguments)
+        assert intake.take() == []
+
+    @pytest.mark.parametrize("ids", [None, (1,), "1", [None], ["1"], [1.0], [True]], ids=str)
+    def test_ids_are_a_list_of_ints(self, ids):
+        intake = Intake()
+        with pytest.raises(TypeError):
+            intake.push_ids(0, ids)
+        assert intake.take() == []
+
+    def test_what_runs_code_when_it_is_read_is_no_id(self):
+        intake = Intake()
+
+        class Odd(int):
+            def __index__(self) -> int:
+                raise AssertionError("not asked")
+
+        with pytest.raises(TypeError):
+            intake.push_ids(0, [Odd(1)])
+
+    @given(
+        st.lists(
+            st.tuples(st.integers(0, 2), st.lists(st.integers(0, 2**31 - 1), max_size=5), st.booleans()), max_size=20
+        )
+    )
+    def test_ids_and_chunks_are_told_alike(self, things):
+        one, other = Intake(VllmDecoder.layout), Intake(VllmDecoder.layout)
+        for index, ids, by_ids in things:
+            one.push(chunk(ids, index, prompt_tokens=len(ids), cached_tokens=index))
+            if by_ids:
+                other.push_ids(index, ids, len(ids), index)
+            else:
+                other.push(chunk(ids, index, prompt_tokens=len(ids), cached_tokens=index))
+        assert list(map(repr, one.take())) == list(map(repr, other.take()))

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smg._native.inlet import Tokens
+from smg._native.inlet import Inlet, Intake, Tokens
 from smg._native.stream_feed import StreamFeed
 from smg._native.stream_table import StreamTable
 from smg.core.stream import ByteTemplate, Counter, RowOutput, RowSpec, Wait
+from smg.engines.vllm.decode import VllmDecoder
 from tests import h2_peer as h2
 from tests._native.test_grpc_stream import chunk, complete
 from tests._native.test_stream_table import Recorder, Vocabulary
@@ -25,6 +26,7 @@ WORDS = [b"one ", b"two ", b"\xc3", b"\xa9", b'"', b"stop", b"<eos>"]
 END = 6
 TEMPLATE = ByteTemplate((b"<", b">"), ("text",))
 ROOM = 4096
+COUNTS = {"prompt_tokens": 3, "cached_tokens": 1}
 
 
 class Pipe(Recorder):
@@ -80,9 +82,10 @@ def pipe():
 
 
 class Fed:
-    """A connection with one stream and its rows: direct ones with a sink, tapped ones without."""
+    """A connection with one stream and its rows: direct ones with a sink, tapped ones without. ``inlet`` stands in for
+    the stream."""
 
-    def __init__(self, sink=None, rows: int = 1, direct: bool = True, **spec) -> None:
+    def __init__(self, sink=None, rows: int = 1, direct: bool = True, inlet: Inlet | None = None, **spec) -> None:
         self.connection = connected()
         [self.stream] = opened(self.connection, tokens=True)
         self.table = StreamTable(RowOutput)
@@ -92,7 +95,7 @@ class Fed:
         self.rows = [self.table.open(spec, vocabulary, tap) for spec, tap in zip(specs, self.taps, strict=True)]
         for row in self.rows if direct else ():
             self.table.direct(row, sink, TEMPLATE, Counter())
-        self.feed = StreamFeed(self.stream, self.table, self.rows)
+        self.feed = StreamFeed(inlet or self.stream, self.table, self.rows)
 
     def say(self, *messages: bytes) -> bool:
         """Let messages arrive in one read; True when Python is needed."""
@@ -353,3 +356,37 @@ class TestParsed:
         fed.feed.pause()
         [output] = fed.taps[0].outputs
         assert (pipe.writes, output.text, output.stopped, output.matched) == ([b"<one >"], "", True, END)
+
+
+class TestIds:
+    """Ids that came otherwise than in messages of their own are fed as those of chunks."""
+
+    @given(
+        st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 6), max_size=4)), max_size=8),
+        st.integers(0, 2**32),
+    )
+    def test_ids_and_chunks_do_the_same(self, things, seed):
+        draws, told = [random.Random(seed), random.Random(seed)], []
+        for draw, by_ids in zip(draws, (False, True), strict=True):
+            sink, intake = Recorder(), Intake(VllmDecoder.layout)
+            fed = Fed(sink, rows=2, stop_strings=("two stop",), inlet=intake)
+            seen: list[object] = []
+            for index, ids in things:
+                if draw.random() < 0.5:
+                    fed.feed.resume()
+                due = intake.push_ids(index, ids, 3, 1) if by_ids else intake.push(chunk(ids, index, **COUNTS))
+                seen.append(due)
+                if draw.random() < 0.5:
+                    seen += map(repr, [*fed.feed.pause(), *intake.take()])
+            seen += map(repr, [*fed.feed.pause(), *intake.take()])
+            told.append((seen, b"".join(sink.writes), [list(fed.table.ids(row)) for row in fed.rows]))
+        assert told[0] == told[1]
+
+    def test_a_message_for_a_feed_without_a_layout_is_for_python(self, pipe):
+        intake = Intake()
+        fed = Fed(pipe, inlet=intake)
+        fed.feed.resume()
+        assert not intake.push_ids(0, [0])
+        assert intake.push(chunk([1]))
+        fed.feed.pause()
+        assert (intake.take(), fed.table.ids(fed.rows[0])) == ([chunk([1])], [0])

@@ -15,6 +15,7 @@ from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.engines.admin import AdminResult
 from smg.engines.base import EngineInfo, EngineLoad
+from smg.engines.decoding import check_ids
 from smg.engines.source import cancelled_error
 from smg.engines.zmq import frames as parts
 from smg.engines.zmq.address import parse
@@ -339,7 +340,11 @@ class ZmqDriver:
             return
         source, choice = found
         try:
-            source.put(self._wire.batch(output, choice, source.request, frames))
+            tokens = self._wire.tokens(output)
+            if tokens is None or not source.take(choice, *tokens):
+                batch = self._wire.batch(output, choice, source.request, frames)
+                check_ids(batch.ids)
+                source.put(batch)
         except ValueError as error:
             message = "the engine sent what is not an answer"
             source.fail(GatewayError("worker_stream_failed", message, detail=str(error), worker_fault=True))

@@ -62,6 +62,10 @@ class Wire(Protocol):
         """Read one message. Raises ValueError when it is none."""
         ...
 
+    def tokens(self, output: Any) -> tuple[list[int], int, int] | None:
+        """Ids, prompt and cached tokens (0: not told) of an output that has nothing else; None: see ``batch``."""
+        ...
+
     def batch(self, output: Any, choice: int, request: EngineRequest, frames: Sequence[bytes]) -> TokenBatch:
         """One output as a batch. Raises ValueError when it is none."""
         ...

@@ -129,6 +129,13 @@ class TokenSpeedWire:
         ]
         return Step(outputs, _load(columns))
 
+    def tokens(self, output: Any) -> tuple[list[int], int, int] | None:
+        """See ``Wire.tokens``."""
+        assert isinstance(output, _Output)
+        if output.finish or output.logprob_ids:
+            return None
+        return output.ids, max(output.prompt_tokens, 0), max(output.cached_tokens, 0)
+
     def batch(self, output: Any, choice: int, request: EngineRequest, frames: Sequence[bytes]) -> TokenBatch:
         """See ``Wire.batch``."""
         assert isinstance(output, _Output)

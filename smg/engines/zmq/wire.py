@@ -166,6 +166,17 @@ class VllmWire:
         outputs = [(output.request_id, output) for output in message.outputs]
         return Step(outputs, None if stats is None else load(stats), message.utility_output)
 
+    def tokens(self, output: Any) -> tuple[list[int], int, int] | None:
+        assert isinstance(output, Output)
+        if output.finish_reason is not None or output.stop_reason is not None:
+            return None
+        if output.new_logprobs is not None or output.new_prompt_logprobs is not None:
+            return None
+        told = output.prefill_stats
+        if told is None:
+            return output.new_token_ids, 0, 0
+        return output.new_token_ids, _count(told, "num_prompt_tokens"), _count(told, "num_cached_tokens")
+
     def batch(self, output: Any, choice: int, request: EngineRequest, frames: Sequence[bytes]) -> TokenBatch:
         return batch(output, choice, request, frames)
 
@@ -208,6 +219,8 @@ def load(stats: Mapping[str, Any]) -> EngineLoad:
 
 def _rows(tensors: Any, top: int, frames: Sequence[bytes]) -> list[TokenLogprobs]:
     """Rows of log probabilities: column 0 is the sampled token, the best follow."""
+    if not isinstance(tensors, list) or len(tensors) < 2:
+        raise ValueError("log probabilities are at least two tensors")
     ids, values = _array(tensors[0], frames), _array(tensors[1], frames)
     if ids.ndim != 2 or ids.shape != values.shape:
         raise ValueError("log probabilities of an odd shape")
@@ -227,7 +240,7 @@ def _array(tensor: Any, frames: Sequence[bytes]) -> "np.ndarray[Any, Any]":
         kind, shape, data = tensor
         raw = frames[data] if isinstance(data, int) else data
         return np.frombuffer(raw, np.dtype(kind)).reshape(shape)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise ValueError(f"not a tensor: {error}") from None
 
 
