@@ -160,6 +160,30 @@ class TestConnections:
                 assert (await failure(call)).rpc == "UNAVAILABLE"
             assert not transport._connections
 
+    async def test_calls_that_come_and_go_while_a_peer_does_not_read_end_its_connection(self, connect_native):
+        sessions = []
+
+        async def script(session):
+            sessions.append(session)
+            if len(sessions) > 1:
+                await h2.answering(session)
+            await session.greet()
+            await asyncio.Event().wait()
+
+        async with h2.serve_raw(script, limit=1 << 16) as address:
+            transport = connect_native(address)
+            waiting = transport.stream(PATH, b"", None)
+            [connection] = transport._connections
+            for _ in range(2900):
+                transport.stream(PATH, b"", None, {"tracestate": "x" * 8000}).cancel()
+                await asyncio.sleep(0)
+                if connection.closed:
+                    break
+            assert connection.closed
+            error = await asyncio.wait_for(failure(waiting), 5)
+            assert (error.rpc, "does not read" in error.detail) == ("UNAVAILABLE", True)
+            assert await read_all(transport.stream(PATH, b"elsewhere", 5)) == [b"elsewhere"]
+
     async def test_oversized_headers(self, connect_native):
         async def script(session):
             await session.greet()
