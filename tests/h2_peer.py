@@ -187,7 +187,7 @@ async def serve_raw(script: Callable[[Session], Awaitable[None]], **options) -> 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.append(asyncio.create_task(run(Session(reader, writer))))
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=64 << 20, **options)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, **{"limit": 64 << 20, **options})
     port = server.sockets[0].getsockname()[1]
     try:
         yield f"127.0.0.1:{port}"

@@ -63,6 +63,10 @@ cdef enum:
     # The largest header block, compressed and with its frames' heads, and unpacked.
     MAX_BLOCK = 256 << 10
     MAX_HEADER_LIST = 64 << 10
+    # What a header block that brings nothing counts for, as Python unpacks it: some are under way when we reset a stream,
+    # but no engine announces other headers again and again.
+    LATE_HEADERS = 5
+    MORE_HEADERS = 50
     KEPT = 64 << 10
 
 
@@ -315,10 +319,10 @@ cdef class Connection(Streams):
         event.id, event.size, event.end = 0, self.block.size, (self.block_flags & END_STREAM) != 0
         # For a stream that is over the block counts only for the compression state.
         if state is NULL or state.flags & (BROKEN | REMOTE_CLOSED):
-            self.endure(1)
+            self.endure(LATE_HEADERS)
         else:
             if state.flags & HEADERS_SEEN and not event.end:
-                self.endure(1)
+                self.endure(MORE_HEADERS)
             event.id = self.block_stream
             state.flags |= HEADERS_SEEN
             if event.end:

@@ -14,6 +14,8 @@ from tests.h2_native import CALM, FLOW_CONTROL, connected, opened, sent
 MIB = 1 << 20
 # Frames that bring nothing: so many are always borne at once, and so many never.
 BORNE, TOO_MANY = 5_000, 100_000
+# Of headers, which cost more.
+BORNE_HEADERS = {"headers for a stream that is over": 1_000, "headers that announce others": 100}
 
 
 def peak() -> int:
@@ -64,22 +66,21 @@ def connection():
 
 
 class TestFramesThatBringNothing:
-    @pytest.mark.parametrize("wire", FLOODS.values(), ids=FLOODS)
-    def test_without_end_they_end_the_connection(self, connection, wire):
+    @pytest.mark.parametrize("name", FLOODS)
+    def test_without_end_they_end_the_connection(self, connection, name):
         before = peak()
-        assert BORNE < flood(connection, wire, TOO_MANY) < TOO_MANY
+        assert BORNE_HEADERS.get(name, BORNE) < flood(connection, FLOODS[name], TOO_MANY) < TOO_MANY
         assert connection.failure[0] == CALM
-        [last] = [frame for frame in sent(connection) if frame.kind == h2.GOAWAY] or [None]
-        assert last is None or last.payload[4:] == CALM.to_bytes(4, "big")
         assert peak() - before < 8 * MIB
 
     def test_goaway_tells_the_peer_why(self, connection):
         connection.feed(FLOODS["empty data"] * TOO_MANY)
         assert [(frame.kind, frame.payload[4:]) for frame in sent(connection)] == [(h2.GOAWAY, b"\0\0\0\x0b")]
 
-    @pytest.mark.parametrize("wire", FLOODS.values(), ids=FLOODS)
-    def test_a_few_thousand_do_no_harm(self, connection, wire):
-        assert flood(connection, wire, BORNE) == BORNE
+    @pytest.mark.parametrize("name", FLOODS)
+    def test_a_few_thousand_do_no_harm(self, connection, name):
+        count = BORNE_HEADERS.get(name, BORNE)
+        assert flood(connection, FLOODS[name], count) == count
         assert connection.failure is None
 
     def test_settings_count_by_what_they_hold(self, connection):

@@ -120,8 +120,12 @@ class TestConnections:
             h2.frame(h2.HEADERS, 4, 1, b"\xc0"),  # an index that was never added
             h2.frame(h2.HEADERS, 4, 1, b"\x40"),
             h2.data(99, b""),
+            h2.frame(h2.PING, payload=bytes(8)) * 30_000,
+            h2.headers(1) + h2.data(1, b"") * 30_000,
+            h2.headers(1, ((":status", "103"),)) * 30_000,
+            h2.frame(h2.HEADERS, 0, 1) + h2.frame(h2.CONTINUATION, 0, 1) * 60_000,
         ],
-        ids=["push", "hpack", "index", "cut-hpack", "unopened"],
+        ids=["push", "hpack", "index", "cut-hpack", "unopened", "pings", "empty-data", "informational", "continuation"],
     )
     async def test_a_broken_peer_costs_its_connection_and_no_more(self, connect_native, wire):
         count = 0
@@ -141,6 +145,44 @@ class TestConnections:
             transport = connect_native(address)
             assert (await failure(transport.stream(PATH, b"", None))).rpc == "UNAVAILABLE"
             assert await read_all(transport.stream(PATH, b"again", None)) == [b"again"]
+
+    async def test_a_peer_that_never_reads_holds_up_no_end(self, connect_native):
+        async def script(session):
+            await session.greet({h2.INITIAL_WINDOW_SIZE: 1 << 30})
+            session.send(h2.window(0, 1 << 30))
+            await asyncio.Event().wait()
+
+        # Beyond what the sockets' buffers take, and the peer reads ahead.
+        async with h2.serve_raw(script, limit=1 << 16) as address:
+            transport = connect_native(address, keepalive=0.1, answer=0.1)
+            calls = [transport.stream(PATH, bytes(8 << 20), None) for _ in range(3)]
+            for call in calls:
+                assert (await failure(call)).rpc == "UNAVAILABLE"
+            assert not transport._connections
+
+    async def test_calls_that_come_and_go_while_a_peer_does_not_read_end_its_connection(self, connect_native):
+        sessions = []
+
+        async def script(session):
+            sessions.append(session)
+            if len(sessions) > 1:
+                await h2.answering(session)
+            await session.greet()
+            await asyncio.Event().wait()
+
+        async with h2.serve_raw(script, limit=1 << 16) as address:
+            transport = connect_native(address)
+            waiting = transport.stream(PATH, b"", None)
+            [connection] = transport._connections
+            for _ in range(2900):
+                transport.stream(PATH, b"", None, {"tracestate": "x" * 8000}).cancel()
+                await asyncio.sleep(0)
+                if connection.closed:
+                    break
+            assert connection.closed
+            error = await asyncio.wait_for(failure(waiting), 5)
+            assert (error.rpc, "does not read" in error.detail) == ("UNAVAILABLE", True)
+            assert await read_all(transport.stream(PATH, b"elsewhere", 5)) == [b"elsewhere"]
 
     async def test_oversized_headers(self, connect_native):
         async def script(session):

@@ -214,3 +214,6 @@ class H2Connection:
         self._flushing = False
         if self._link is not None:
             self._link.flush()
+        if self.native.failure is not None:
+            # What calls ask for can be too much, too, when the peer does not read.
+            self.lost(self.native.failure[1])
