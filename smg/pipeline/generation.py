@@ -374,8 +374,9 @@ class Generation:
             self._admitted.release()
         if self._running is None:
             return
-        self._facts.closed(self.usage)
-        self._charge.settle(self.usage)
+        usage = self.usage
+        self._facts.closed(usage)
+        self._charge.settle(usage)
         if self._watch is not None:
             plan = self._known
             self._watch.closed(self._ctx, plan.text.tokenizer, plan.model.id, plan.prepared.ids, self._choices)
