@@ -243,7 +243,8 @@ def refuse(body: msgspec.Struct, names: tuple[str, ...], given: tuple[str, ...] 
     Raises:
         GatewayError: ``unsupported_parameter`` naming the first that is set.
     """
-    if not any(_values(names)(body)) and all(value is None for value in (_values(given)(body) if given else ())):
+    values, unset = _values((*names, *given))
+    if values(body) == unset:
         return
     asked = [name for name in names if getattr(body, name)]
     asked += [name for name in given if getattr(body, name) is not None and getattr(body, name) is not False]
@@ -252,12 +253,12 @@ def refuse(body: msgspec.Struct, names: tuple[str, ...], given: tuple[str, ...] 
 
 
 @cache
-def _values(names: tuple[str, ...]) -> Callable[[msgspec.Struct], tuple[Any, ...]]:
-    """Gives the values of these fields at once; every request is asked for dozens that hardly any of them has."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    (name,) = names
-    return lambda body: (getattr(body, name),)
+def _values(names: tuple[str, ...]) -> tuple[Callable[[msgspec.Struct], Any], Any]:
+    """What gives the values of these fields at once, and what it gives where none of them is in the body.
+
+    Every request is asked for dozens that hardly any has.
+    """
+    return attrgetter(*names), (None,) * len(names) if len(names) > 1 else None
 
 
 def refuse_sampling(body: SamplingBody, path: str = "") -> None:

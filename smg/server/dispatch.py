@@ -16,7 +16,7 @@ from sanic.http import Stage
 from sanic.response import BaseHTTPResponse, HTTPResponse
 
 from smg.server.middleware import DISPATCH, ENDPOINT, Layer
-from smg.server.protocol import abort
+from smg.server.protocol import GatewayRequest, abort
 
 log = logging.getLogger("smg.server")
 
@@ -67,11 +67,11 @@ async def _answer(request: Request) -> None:
 
 async def _sent(request: Request, answer: HTTPResponse | None) -> None:
     """Send ``answer``, or the end of what the handler has sent itself."""
-    response: Any = answer
-    if request.responded:
-        response = None if request.stream is None else request.stream.response
-    elif response is not None:
-        response = await request.respond(response)
+    if answer is not None and not request.responded:
+        assert isinstance(request, GatewayRequest)
+        await request.answer(answer)
+        return
+    response: Any = None if request.stream is None else request.stream.response
     if not isinstance(response, BaseHTTPResponse):
         raise ServerError("the handler has not answered")
     await response.send(end_stream=True)

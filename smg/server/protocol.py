@@ -174,11 +174,29 @@ class GatewayRequest(Request):
 
     async def respond(self, response: Any = None, **arguments: Any) -> Any:
         out = await super().respond(response, **arguments)
-        if isinstance(out, HTTPResponse) and hasattr(self.ctx, "smg"):
-            out.headers.setdefault("x-request-id", self.ctx.smg.request_id)
-            if "origin" in self.headers:
-                out.headers.update(cors.headers_of(self))
+        self._mark(out)
         return out
+
+    async def answer(self, response: HTTPResponse) -> None:
+        """Answer with the whole of ``response``; the application has no middleware that wants to see it.
+
+        Raises as Sanic's ``respond`` when an answer has begun, and RequestCancelled when the client has left.
+        """
+        http = cast("GatewayHttp | None", self.stream)
+        if http is None or http.response is not None:
+            await self.respond(response)
+            return
+        http.respond(response)
+        self.responded = True
+        self._mark(response)
+        await http.send(b"", end_stream=True)
+
+    def _mark(self, response: object) -> None:
+        ctx = self.ctx
+        if isinstance(response, HTTPResponse) and hasattr(ctx, "smg"):
+            response.headers.setdefault("x-request-id", ctx.smg.request_id)
+            if "origin" in self.headers:
+                response.headers.update(cors.headers_of(self))
 
 
 class Connection(HttpProtocol):
