@@ -207,7 +207,7 @@ class TestAnswers:
             (lambda s: h2.headers(s) + h2.headers(s), "INTERNAL"),  # headers in the middle
             (lambda s: h2.headers(s) + h2.data(s, h2.message(b"cut")[:6]) + h2.trailers(s), "INTERNAL"),
             (lambda s: h2.headers(s) + h2.data(s, h2.message(b"x", 1)), "INTERNAL"),  # compressed
-            (lambda s: h2.headers(s) + h2.data(s, b"", end=True), "UNAVAILABLE"),  # no trailers
+            (lambda s: h2.headers(s) + h2.data(s, b"", end=True), "UNKNOWN"),  # no trailers
             (lambda s: h2.headers(s, h2.ANSWER, end=True), "UNKNOWN"),  # no status
             (lambda s: h2.data(s, b""), "INTERNAL"),  # data before headers
             (lambda s: h2.reset(s, 7), "UNAVAILABLE"),

@@ -32,7 +32,7 @@ class Call(Protocol):
 class Tokens(Protocol):
     """New ids of one choice, read by the transport; they may be those of several messages.
 
-    ``prompt_tokens`` is the engine's last count, ``cached_tokens`` its highest (0: not told).
+    ``prompt_tokens`` is the engine's last count, the other counts are its highest (0: not told).
     """
 
     @property
@@ -46,6 +46,9 @@ class Tokens(Protocol):
 
     @property
     def cached_tokens(self) -> int: ...
+
+    @property
+    def reasoning_tokens(self) -> int: ...
 
 
 Item: TypeAlias = bytes | Tokens
