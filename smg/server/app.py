@@ -4,13 +4,14 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 from urllib.parse import unquote
 
 from sanic import Request, Sanic
 from sanic.application.state import ApplicationServerInfo
 from sanic.config import Config
-from sanic.http import Stage
+from sanic.exceptions import SanicException
+from sanic.http import Http, Stage
 from sanic.http.constants import HTTP
 from sanic.response import HTTPResponse
 
@@ -18,15 +19,13 @@ from smg.config import Settings
 from smg.core.errors import GatewayError
 from smg.security.access import Access, Gate
 from smg.server.active import ActiveRequests
+from smg.server.crowd import Crowd, no_room
 from smg.server.errors import DialectErrors
 from smg.server.middleware import DISPATCH, ENDPOINT, Next, compose
-from smg.server.protocol import HEAD_SECONDS, GatewayRequest, abort
+from smg.server.protocol import GatewayRequest, abort
 from smg.telemetry.metrics import Metrics
 
 log = logging.getLogger("smg.server")
-
-# Longer than the idle limits of common load balancers, so that they close first.
-KEEP_ALIVE_SECONDS = 120
 
 # Sanic wants its applications to have different names.
 _numbers = itertools.count()
@@ -89,7 +88,9 @@ def build_app(services: AppServices, settings: Settings, api: AppApi) -> Sanic[C
     app.ctx.api = api
     app.ctx.gate = Gate(settings.security)
     app.ctx.active = ActiveRequests()
+    app.ctx.crowd = Crowd(settings.server, services.metrics)
     app.ctx.dispatch = compose(DISPATCH, _route)
+    app.ctx.dispatch_guest = compose(DISPATCH, _route_guest)
     for number, route in enumerate(api.routes):
         # Load balancers probe with HEAD.
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
@@ -114,10 +115,10 @@ def _config(settings: Settings) -> Config:
         {
             "ACCESS_LOG": False,
             "AUTO_EXTEND": False,
-            "KEEP_ALIVE_TIMEOUT": KEEP_ALIVE_SECONDS,
+            "KEEP_ALIVE_TIMEOUT": settings.server.keep_alive_timeout_secs,
             "MOTD": False,
             "REQUEST_MAX_SIZE": settings.server.max_payload_size,
-            "REQUEST_TIMEOUT": HEAD_SECONDS,
+            "REQUEST_TIMEOUT": settings.server.header_timeout_secs,
             # Streams and buffered answers take as long as they take: deadlines are in the request's context.
             "RESPONSE_TIMEOUT": float("inf"),
             "WEBSOCKET_MAX_SIZE": 16 << 20,
@@ -129,6 +130,22 @@ def _config(settings: Settings) -> Config:
 async def _route(request: Request) -> None:
     # Looked up each time: Sanic replaces the method by a faster one when it starts.
     await request.app.handle_request(request)
+
+
+async def _route_guest(request: Request) -> None:
+    """Route what operators ask for on a connection that is one too many, and close it."""
+    cast("Http", request.stream).keep_alive = False
+    host = request.headers.getone("host", None)
+    try:
+        route, *_ = request.app.router.get(request.path, request.method, host)
+    except SanicException:
+        route = None
+    if route is None or route.ctx.access != "data":
+        await request.app.handle_request(request)
+        return
+    request.route = route
+    request.app.ctx.crowd.count_refused()
+    await request.app.handle_exception(request, no_room())
 
 
 def _innermost(handler: Handler) -> Next:

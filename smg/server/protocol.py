@@ -15,12 +15,12 @@ from sanic.server import HttpProtocol
 
 from smg.core import clock
 from smg.server import cors
+from smg.server.crowd import GUEST_SECONDS, Crowd, Place
 
 HEADER_LIMIT = 65536
 # Bytes of an unread body that are read and dropped after an early answer; a longer one ends the connection.
 UNREAD_LIMIT = 1 << 20
-# A head takes no longer than that, whatever its client does, and its sender may pause so long within a body.
-HEAD_SECONDS = 60.0
+# So long the sender of a body may pause within it.
 BODY_SILENCE_SECONDS = 60.0
 # A body that is slower is one that holds a connection on purpose.
 BODY_BYTES_PER_SECOND = 1024
@@ -54,7 +54,7 @@ class GatewayHttp(Http):
                     end.stream = None
 
     async def http1_request_header(self) -> None:
-        """Read the head of a request, for HEAD_SECONDS at most however its bytes drip.
+        """Read the head of a request, within the time it may take however its bytes drip.
 
         Raises BadRequest also where Sanic raises what it cannot answer, and RequestTimeout.
         """
@@ -64,7 +64,7 @@ class GatewayHttp(Http):
             if b"\r\n\r\n" in self.recv_buffer:
                 await super().http1_request_header()  # type: ignore[no-untyped-call]
             else:
-                async with asyncio.timeout(HEAD_SECONDS):
+                async with asyncio.timeout(self.protocol.request_timeout):
                     await super().http1_request_header()  # type: ignore[no-untyped-call]
         except TimeoutError:
             raise RequestTimeout("the request's head did not arrive in time") from None
@@ -179,6 +179,14 @@ class Connection(HttpProtocol):
         self.request_handler = self.app.ctx.dispatch
 
     def connection_made(self, transport: Any) -> None:
+        crowd: Crowd = self.app.ctx.crowd
+        place = crowd.place(len(self.connections))
+        if place is Place.REFUSED:
+            crowd.refuse(transport)
+            return
+        if place is Place.GUEST:
+            self.request_handler = self.app.ctx.dispatch_guest
+            self.loop.call_later(GUEST_SECONDS, transport.abort)
         super().connection_made(transport)  # type: ignore[no-untyped-call]
         self.app.ctx.services.metrics.http_connections_active.add()
 

@@ -184,9 +184,8 @@ CHUNKS = b"POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
     ],
 )
 async def test_who_holds_a_connection_on_purpose_is_sent_away(application, monkeypatch, first, each, every):
-    for name in ("HEAD_SECONDS", "BODY_SILENCE_SECONDS"):
-        monkeypatch.setattr(protocol, name, 0.2)
-    app = await application()
+    monkeypatch.setattr(protocol, "BODY_SILENCE_SECONDS", 0.2)
+    app = await application(server=ServerSettings(header_timeout_secs=0.2))
     reply = await drip(app, first, each, every)
     assert (reply.status, reply.json["error"]["code"]) == (408, "request_timeout")
     assert reply.headers["connection"] == "close"
