@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import re
 from typing import Any, cast
 
 from httptools import HttpParserInvalidURLError
@@ -10,12 +9,14 @@ from sanic import Request
 from sanic.exceptions import BadRequest, BadURL, RequestTimeout
 from sanic.headers import format_http1_response
 from sanic.http import Http, Stage
+from sanic.http.http1 import HTTP_CONTINUE
 from sanic.response import HTTPResponse
 from sanic.server import HttpProtocol
 
 from smg.core import clock
 from smg.server import cors
 from smg.server.crowd import GUEST_SECONDS, Crowd, Place
+from smg.server.strict import check_chunk_line, check_head
 
 HEADER_LIMIT = 65536
 # Bytes of an unread body that are read and dropped after an early answer; a longer one ends the connection.
@@ -26,11 +27,8 @@ BODY_SILENCE_SECONDS = 60.0
 BODY_BYTES_PER_SECOND = 1024
 BODILESS = frozenset({204, 304})
 
-# The first line, then names that are tokens (RFC 9110 5.6.2) with their colon right behind and values without control
-# characters. What others might read in another way must not pass: a proxy in front would see other requests.
-_HEAD = re.compile(
-    rb"[!-~]+ [!-~]+ HTTP/1\.[01](?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*)*", re.ASCII
-)
+# Sanic waits no longer for the end of a chunk's line.
+_LONGEST_CHUNK_LINE = 64
 
 
 class GatewayHttp(Http):
@@ -47,6 +45,9 @@ class GatewayHttp(Http):
         """
         try:
             await super().http1()  # type: ignore[no-untyped-call]
+        except RequestTimeout:
+            # It has its answer, and the rest of its body does not come.
+            pass
         finally:
             self.response_func = None  # type: ignore[assignment]  # as after a whole answer
             for end in (self.request, self.response):
@@ -81,11 +82,27 @@ class GatewayHttp(Http):
             raise _too_slow(self)
         try:
             async with asyncio.timeout(BODY_SILENCE_SECONDS):
+                if self.request_body == "chunked" and not self.request_bytes_left:
+                    await self._chunk_line()
                 data = await super().read()
         except TimeoutError:
             raise _too_slow(self) from None
         self._body_bytes += len(data or b"")
         return data
+
+    async def _chunk_line(self) -> None:
+        """Wait for the line before the next chunk. Raises BadRequest for one that is none."""
+        if self.expecting_continue:
+            self.expecting_continue = False
+            await self._send(HTTP_CONTINUE)
+        buffer = self.recv_buffer
+        while buffer.find(b"\r\n", 2) < 0 and len(buffer) <= _LONGEST_CHUNK_LINE:
+            await self._receive_more()
+        try:
+            check_chunk_line(buffer)
+        except BadRequest:
+            self.keep_alive = False
+            raise
 
     async def http1_response_header(self, data: bytes, end_stream: bool) -> None:
         """As Sanic's, but a stream to a client of HTTP/1.0 ends with the connection (RFC 9112 6.1)."""
@@ -121,10 +138,8 @@ class GatewayRequest(Request):
 
     def __init__(self, url_bytes: bytes, headers: Any, version: str, method: str, *, head: bytes = b"", **more: Any):
         """As Sanic's. Raises BadRequest for a head that is not quite one; Sanic gives none where it makes one up."""
-        if head and _HEAD.fullmatch(head) is None:
-            raise BadRequest("the request's head is malformed")
-        if len(headers.getall("host", ())) > 1:
-            raise BadRequest("the request has more than one Host header")
+        if head:
+            check_head(head, headers, version)
         super().__init__(url_bytes, headers, version, method, head=head, **more)
 
     @property
