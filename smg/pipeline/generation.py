@@ -399,3 +399,5 @@ class Generation:
         if remaining is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(remaining, self._ctx.cancel.cancel, "deadline")
+            # As long as the generation, and so longer than what it asks engines.
+            self._ctx.timed = True
