@@ -12,7 +12,7 @@ import pytest
 from smg._native.stream_table import StreamTable
 from smg.core.errors import GatewayError
 from smg.core.stream import Counter, RowOutput, RowSpec
-from smg.engines.transport.grpcio import GrpcioTokenTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from smg.engines.vllm.decode import VllmDecoder
 from smg.text.stream_table import PythonStreamTable

@@ -14,7 +14,8 @@ from smg.core.errors import GatewayError
 from smg.core.request import Logprobs, Sampling
 from smg.engine_server.mock import EOS, SERVICE, Fault, MockEngine, Script
 from smg.engines.source import GrpcSource
-from smg.engines.transport.grpcio import GrpcioTokenTransport, GrpcioTransport
+from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from smg.engines.vllm.adapter import VllmAdapter
 

@@ -7,7 +7,7 @@ import pytest
 from smg.core.context import RequestContext
 from smg.engines.driver import GrpcDriver
 from smg.engines.table import adapter
-from smg.engines.transport.grpcio import GrpcioTokenTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from tests.engines.contracts import NAMES, sent
 

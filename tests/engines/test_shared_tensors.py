@@ -18,7 +18,7 @@ from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engines import parcel as parcels
 from smg.engines.parcel import INLINE, TensorTransport
 from smg.engines.table import ADAPTERS, adapter
-from smg.engines.transport.grpcio import GrpcioTokenTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from smg.telemetry.cells import LocalCells
 from smg.telemetry.metrics import Metrics

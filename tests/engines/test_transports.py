@@ -9,7 +9,8 @@ import grpc.aio
 import pytest
 
 from smg.core.errors import GatewayError
-from smg.engines.transport.grpcio import GrpcioTokenTransport, GrpcioTransport
+from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from smg.engines.vllm.decode import VllmDecoder
 from tests.calls import failure, read_all
