@@ -70,7 +70,7 @@ def gateway(engine: str, options: argparse.Namespace) -> Iterator[tuple[str, int
         subprocess.run(build, input=COUNTER, text=True, check=True)
         command = [*valgrind, f"--callgrind-out-file={options.keep}.%p", sys.executable, "-c", COUNTED, counter]
     command += ["--workers", "1", "--host", "127.0.0.1", "--port", str(port), "--worker-urls", f"grpc://{engine}"]
-    command += ["--engine-transport", "native", "--log-level", options.log_level]
+    command += ["--engine-transport", options.engine_transport, "--log-level", options.log_level]
     with (
         tempfile.TemporaryDirectory() as state,
         subprocess.Popen([*command, "--state-dir", state], cwd=options.tree, stderr=subprocess.DEVNULL) as process,
@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument(
         "--log-level", default="warn", help="of the gateway; info writes an access record (default warn)"
     )
+    parser.add_argument("--engine-transport", default="native", help="of the gateway (default native)")
     parser.add_argument("--model-path", help="folder of a tokenizer; default: the mock engine's")
     parser.add_argument("--tree", help="run the gateway of this checkout; default: the current folder's")
     parser.add_argument("--instructions", action="store_true", help="count instructions instead of time")

@@ -4,6 +4,7 @@
 and ``structured_outputs`` are vLLM's, old and new.
 """
 
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -66,8 +67,17 @@ _FORMATS: Union[Any] = Union(
 )
 
 
+_BINDING = attrgetter(
+    *("regex", "ebnf", "json_schema", "structural_tag", "response_format"),
+    *("guided_json", "guided_regex", "guided_grammar", "guided_choice", "structured_outputs"),
+)
+_NOTHING = (None,) * 10
+
+
 def of_openai(body: OpenAIBody) -> Constraint | None:
     """The constraint of a chat or completions body. Raises GatewayError, as ``constraint``."""
+    if _BINDING(body) == _NOTHING:
+        return None
     return constraint(
         regex=body.regex,
         ebnf=body.ebnf,

@@ -29,6 +29,8 @@ class Api:
         prefixes = {_prefix(endpoint.path): dialect for dialect in dialects for endpoint in dialect.routes}
         # The longest first: the first that fits is the owner.
         self._prefixes = sorted(prefixes.items(), key=lambda item: len(item[0]), reverse=True)
+        # Of all paths that have no parameters: most requests are for one of these.
+        self._names = {route.path: self._naming(route.path) for route in self.routes if "<" not in route.path}
 
     def owner(self, path: str) -> Dialect | None:
         """The dialect that ``path`` belongs to by its beginning, also where no route matches; None: no dialect's."""
@@ -39,6 +41,9 @@ class Api:
 
     def naming(self, path: str) -> tuple[str, str]:
         """The prefix of request ids and the metrics' label ``endpoint`` of a request for ``path``."""
+        return self._names.get(path) or self._naming(path)
+
+    def _naming(self, path: str) -> tuple[str, str]:
         dialect = self.owner(path)
         return ("req-", "other") if dialect is None else (dialect.id_prefix, dialect.label)
 

@@ -163,9 +163,15 @@ def worker_header(services: Services, ctx: RequestContext) -> dict[str, str]:
     ``x-smg-encode-worker`` (several are separated by commas), and ``x-smg-routing-decision`` with how it was chosen,
     where the operator has opted in; ``x-smg-warning`` where the worker could not do all that was asked, and
     ``x-smg-resumed`` with how often another one has taken over."""
-    names = {"x-smg-warning": "warning", "x-smg-resumed": "resumed"}
-    if services.settings.telemetry.worker_header:
-        names |= {"x-smg-worker": "worker", "x-smg-prefill-worker": "prefill", "x-smg-encode-worker": "encode"}
-    if services.settings.telemetry.routing_decision_header:
-        names["x-smg-routing-decision"] = "decision"
-    return {header: ctx.notes[note] for header, note in names.items() if note in ctx.notes}
+    notes, telemetry = ctx.notes, services.settings.telemetry
+    found = {}
+    if "warning" in notes:
+        found["x-smg-warning"] = notes["warning"]
+    if "resumed" in notes:
+        found["x-smg-resumed"] = notes["resumed"]
+    if telemetry.worker_header:
+        names = {"x-smg-worker": "worker", "x-smg-prefill-worker": "prefill", "x-smg-encode-worker": "encode"}
+        found |= {header: notes[note] for header, note in names.items() if note in notes}
+    if telemetry.routing_decision_header and "decision" in notes:
+        found["x-smg-routing-decision"] = notes["decision"]
+    return found

@@ -113,7 +113,8 @@ class RequestContext(msgspec.Struct):
 
     ``deadline`` is a reading of ``clock.monotonic`` or None; ``notes`` collects operator facts ("worker", "reason",
     "attempts", "error") for the access log, response headers and the debug window. ``debug`` takes what is to be shown
-    of the request's generations to who asked for it, None when nobody did.
+    of the request's generations to who asked for it, None when nobody did. ``timed``: ``cancel`` is told when the
+    deadline has passed, so that nobody else needs a timer for it.
     """
 
     request_id: str
@@ -125,6 +126,7 @@ class RequestContext(msgspec.Struct):
     started: float = msgspec.field(default_factory=clock.monotonic)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
     debug: list[Any] | None = None
+    timed: bool = False
 
     @property
     def tenant(self) -> str:

@@ -117,7 +117,20 @@ class Union(Generic[T]):
         """Convert a list of objects."""
         if not isinstance(values, list):
             raise GatewayError("invalid_value", f"Expected 'array', got '{kind_of(values)}'", param=path or None)
-        return [self.one(value, f"{path}[{index}]") for index, value in enumerate(values)]
+        return [self._known(value) or self.one(value, f"{path}[{index}]") for index, value in enumerate(values)]
+
+    def _known(self, value: Any) -> T | None:
+        """``value`` converted, if there is nothing to say about it."""
+        if not isinstance(value, dict):
+            return None
+        name = value.get(self._tag)
+        variant = self._variants.get(name) if isinstance(name, str) else None
+        if variant is None:
+            return None
+        try:
+            return msgspec.convert(value, variant)
+        except msgspec.ValidationError:
+            return None
 
 
 def kind_of(value: Any) -> str:

@@ -77,7 +77,7 @@ class GrpcSource:
         self._error: GatewayError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._detach: Callable[[], None] = lambda: None
-        remaining = ctx.remaining()
+        remaining = None if ctx.timed else ctx.remaining()
         if remaining is not None:
             self._timer = asyncio.get_running_loop().call_later(remaining, self._stop, "deadline")
         self._detach = ctx.cancel.on_cancel(self._stop)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from smg.engines.base import EngineInfo
 from smg.fleet.records import WILDCARD, ModelRecord, WorkerRecord
+from smg.fleet.steps import WORKERS, Steps, at_once
 
 
 def aliases(info: EngineInfo) -> list[str]:
@@ -22,6 +23,16 @@ def derive(
     previous: Mapping[str, ModelRecord],
     created: Callable[[], int],
 ) -> list[ModelRecord]:
+    """As ``deriving``, at once."""
+    return at_once(deriving(workers, infos, previous, created))
+
+
+def deriving(
+    workers: Sequence[WorkerRecord],
+    infos: Mapping[str, EngineInfo],
+    previous: Mapping[str, ModelRecord],
+    created: Callable[[], int],
+) -> Steps[list[ModelRecord]]:
     """Build the model records of ``workers``, in the order the workers joined; those that only prepare answers last.
 
     ``infos`` maps worker ids to what their engines told; a model whose workers have not told yet keeps its
@@ -30,14 +41,20 @@ def derive(
     it passes on when that one leaves.
     """
     told: dict[str, list[EngineInfo]] = {}
-    for worker in sorted(workers, key=lambda worker: worker.role in ("prefill", "encode")):
+    for count, worker in enumerate(sorted(workers, key=lambda worker: worker.role in ("prefill", "encode"))):
+        if count % WORKERS == 0:
+            yield
+        info = infos.get(worker.id)
         for name in worker.models:
             found = told.setdefault(name, [])
-            if (info := infos.get(worker.id)) is not None:
+            # Thousands of engines of one model mostly tell the same.
+            if info is not None and (not found or found[-1] != info):
                 found.append(info)
 
     configured: dict[str, list[str]] = {}
-    for worker in workers:
+    for count, worker in enumerate(workers):
+        if count % WORKERS == 0:
+            yield
         for card in worker.wanted.models:
             configured.setdefault(card.id, []).extend(card.aliases)
 
@@ -45,8 +62,12 @@ def derive(
     models = []
     for name, facts in told.items():
         record = _record(name, facts, previous.get(name), created)
-        wanted = record.aliases if not facts else [alias for info in facts for alias in aliases(info)]
-        wanted = [*configured.get(name, ()), *wanted]
+        yield
+        wanted = list(configured.get(name, ())) + ([] if facts else record.aliases)
+        for count, info in enumerate(facts, 1):
+            wanted += aliases(info)
+            if count % WORKERS == 0:
+                yield
         record.aliases = [alias for alias in dict.fromkeys(wanted) if alias not in taken]
         taken.update(record.aliases)
         models.append(record)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from smg.fleet.records import ModelRecord, WorkerRecord
+from smg.fleet.steps import WORKERS, Steps
 
 log = logging.getLogger("smg.fleet")
 
@@ -33,17 +34,28 @@ class Conflicts:
     def __init__(self) -> None:
         self._told: dict[str, list[tuple[str, str]]] = {}
 
-    def look(self, models: Iterable[ModelRecord], workers: Iterable[WorkerRecord]) -> None:
+    def look(self, models: Sequence[ModelRecord], workers: Iterable[WorkerRecord]) -> Steps[None]:
         """Warn of what is new since the last look."""
-        labelled = [worker for worker in workers if worker.labels.get(LABEL)]
+        served: dict[str, list[str]] = {}
+        for model in models:
+            for name in {model.id, *model.aliases}:
+                served.setdefault(name, []).append(model.id)
+        asked: dict[str, list[tuple[str, str]]] = {model.id: [] for model in models}
+        for count, worker in enumerate(workers):
+            if count % WORKERS == 0:
+                yield
+            if policy := worker.labels.get(LABEL):
+                for id in {id for name in worker.models for id in served.get(name, ())}:
+                    asked[id].append((policy, worker.url))
         told = {}
         for model in models:
-            asked = [(worker.labels[LABEL], worker.url) for worker in asking(model, labelled)]
-            if len({policy for policy, _ in asked}) < 2:
+            by = asked[model.id]
+            if len({policy for policy, _ in by}) < 2:
                 continue
-            told[model.id] = asked
-            if self._told.get(model.id) != asked:
-                self._warn(model, asked)
+            told[model.id] = by
+            if self._told.get(model.id) != by:
+                self._warn(model, by)
+                yield
         self._told = told
 
     def _warn(self, model: ModelRecord, asked: list[tuple[str, str]]) -> None:

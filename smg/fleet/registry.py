@@ -20,7 +20,7 @@ from smg.engines.capabilities import offered
 from smg.engines.table import adapter
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.loads import LoadReport
-from smg.fleet.models import derive
+from smg.fleet.models import derive, deriving
 from smg.fleet.parts import WorkerParts
 from smg.fleet.policies import Conflicts
 from smg.fleet.published import AT_ONCE, PART, Published, encode, parts_of, read
@@ -37,8 +37,12 @@ from smg.fleet.records import (
 from smg.fleet.roles import role_of
 from smg.fleet.rows import Rows
 from smg.fleet.sources import WorkerSpec
+from smg.fleet.steps import in_turns
 
 log = logging.getLogger("smg.fleet")
+
+# How often models are derived anew because something has changed while they were.
+_TRIES = 3
 
 
 class Registry:
@@ -245,9 +249,6 @@ class Registry:
     def publish(self) -> None:
         """Write the snapshot to the region. One that does not fit is logged, and the last one stays in force."""
         self.dirty.clear()
-        if self._looked != self.revision:
-            self._looked = self.revision
-            self._conflicts.look(self.models, self.workers)
         published = Published(
             version=self._region.snapshot_version() + 1,
             workers=self._parts.packed(),
@@ -262,15 +263,19 @@ class Registry:
         self._rows.clear(rest=self._large)
 
     async def publish_in_turns(self) -> int:
-        """Publish like ``publish``, with other tasks' turns in between; returns how many parts had changed."""
+        """Publish like ``publish``, with other tasks' turns in between; returns how many parts had changed.
+
+        Warns of workers that do not agree.
+        """
         changed = self._parts.behind
-        if self._stale:
-            self._derived()
-            await asyncio.sleep(0)
+        await self._derive_in_turns()
         while self._parts.behind > AT_ONCE:
             self._parts.pack_one()
             await asyncio.sleep(0)
         self.publish()
+        if self._looked != self.revision:
+            self._looked = self.revision
+            await in_turns(self._conflicts.look(self.models, self.workers))
         return changed
 
     def _configure(self, worker: WorkerRecord) -> None:
@@ -322,10 +327,25 @@ class Registry:
 
     def _derived(self) -> dict[str, ModelRecord]:
         if self._stale:
-            self._stale = False
-            models = derive(self.workers, self._infos, self._models, clock.created)
-            self._models = {model.id: model for model in models}
+            self._take(derive(self.workers, self._infos, self._models, clock.created))
         return self._models
+
+    def _take(self, models: Iterable[ModelRecord]) -> None:
+        self._stale = False
+        self._models = {model.id: model for model in models}
+
+    async def _derive_in_turns(self) -> None:
+        """Derive the models ahead, with other tasks' turns in between. Where the fleet changes all the time, this is
+        left to whoever asks for them."""
+        for _ in range(_TRIES):
+            if not self._stale:
+                return
+            revision = self.revision
+            models = await in_turns(deriving(self.workers, self._infos, self._models, clock.created))
+            # Who asked for them in the meantime may also have changed one of them.
+            if self._stale and revision == self.revision:
+                self._take(models)
+                return
 
     def _row(self, status: Status) -> int:
         """Take a row of the region. Raises GatewayError ``overloaded`` when all are taken."""

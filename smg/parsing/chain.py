@@ -58,7 +58,8 @@ class Chain:
         self.markers = tuple(marker for parser in (reasoning, tools) if parser for marker in parser.markers)
         self._reasoning = reasoning or Passthrough(start)
         self._tools = tools or Passthrough(start)
-        self._held = {"reasoning": Held(), "tools": Held()}
+        # Text that passes through is never held.
+        self._held = {} if self.plain else {"reasoning": Held(), "tools": Held()}
         self._failed = start.failed
         self.seals = start.seals
         self._mint = mint
@@ -67,12 +68,12 @@ class Chain:
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._calls: list[str] = []
-        self._kinds = {tool.name: tool.kind for tool in start.tools}
+        self._kinds = {tool.name: tool.kind for tool in start.tools} if start.tools else {}
         self._input: Input | None = None  # of the custom tool that is being called
         self.enough = False
         self._open = False
         self._broken_off = False
-        if start.history:
+        if start.history and not self.plain:
             # The client has this text already: the parser reads it only to know where the output goes on.
             self._guard("reasoning", self._reasoning, start.seals.put(start.history))
             self._held["reasoning"] = Held()
@@ -101,14 +102,15 @@ class Chain:
             if inner is None:
                 return None
             wait = msgspec.structs.replace(inner, markers=wait.markers + inner.markers)
-            if wait.kind != "held":
+            if wait.kind != "held" and not self.plain:
                 self._held["tools"].settle()
         if wait.kind == "arguments" and self._input is not None:
             of_input = self._input.wait(wait)
             if of_input is None:
                 return None
             wait = of_input
-        self._held["reasoning"].settle()
+        if not self.plain:
+            self._held["reasoning"].settle()
         if self.seals.texts:
             wait = msgspec.structs.replace(wait, markers=(*wait.markers, SEAL))
         return msgspec.structs.replace(wait, call=len(self._calls) - 1) if wait.kind == "arguments" else wait
@@ -121,6 +123,9 @@ class Chain:
         and marked by its ToolCallEnd; the reason then stays ``stop``, because ``tool_calls`` would ask clients to run
         calls whose arguments are cut off.
         """
+        if self.plain:
+            last = [TextDelta(self.choice, "", *self._take())] if self._logprobs or self._ids else []
+            return [*last, Finish(self.choice, reason, matched)]
         # A client's stop string may have cut anything; a stop id is where the model meant to end.
         cut = reason not in ("stop", "tool_calls") or isinstance(matched, str)
         pieces: list[Piece] = []

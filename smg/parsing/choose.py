@@ -51,12 +51,15 @@ class Parsers(msgspec.Struct, frozen=True):
         Reasoning stays in the text when the client does not want it apart; calls are parsed when tools are offered and
         not forbidden (case OA-09).
         """
-        start = msgspec.structs.replace(start, parallel=request.tool_choice.parallel, unknown_tools=self.unknown_tools)
         callable_ = bool(request.tools) and request.tool_choice.mode != "none"
         reasoning = self.reasoning.factory if request.separate_reasoning else self.reasoning.together
         tools = (forced or self.tools.factory) if callable_ else None
-        if not callable_:
-            start = msgspec.structs.replace(start, tools=())
+        start = msgspec.structs.replace(
+            start,
+            parallel=request.tool_choice.parallel,
+            unknown_tools=self.unknown_tools,
+            tools=start.tools if callable_ else (),
+        )
         return Chain(
             choice,
             start,

@@ -161,8 +161,8 @@ class Accumulator:
         for index, choice in enumerate(self.answer.choices):
             for span, pieces in zip(choice.spans, self._pieces[index], strict=True):
                 span.text = "".join(pieces)
-            choice.text = "".join(span.text for span in choice.spans if span.kind == "text")
-            choice.reasoning = "".join(span.text for span in choice.spans if span.kind == "reasoning")
+            choice.text = "".join([span.text for span in choice.spans if span.kind == "text"])
+            choice.reasoning = "".join([span.text for span in choice.spans if span.kind == "reasoning"])
             for number, pieces in self._arguments[index].items():
                 choice.calls[number].arguments = "".join(pieces)
         return self.answer

@@ -41,13 +41,13 @@ class Dispatcher:
         self._facts = facts
         self._trying = Trying(services, ctx, interrupt, facts)
 
-    async def run(self, query: Query, engine_request: EngineRequests) -> Running:
+    def run(self, query: Query, engine_request: EngineRequests) -> Awaitable[Running]:
         """Try workers until one has delivered. ``engine_request(attempt)`` makes each attempt's own request.
 
         Raises:
             GatewayError: the last attempt's error, or ``no_available_workers``.
         """
-        return await self._trying.run(query, self._attempts(engine_request))
+        return self._trying.run(query, self._attempts(engine_request))
 
     async def resume(self, error: GatewayError, lease: Lease, query: Query, engine_request: EngineRequests) -> Running:
         """Go on with the rest of what ``lease``'s worker broke off with ``error``, on another one.
@@ -59,8 +59,8 @@ class Dispatcher:
         return await self._trying.go_on(error, lease.worker, query, self._attempts(engine_request))
 
     def _attempts(self, engine_request: EngineRequests) -> Callable[[Lease, int], Awaitable[Running]]:
-        async def attempt(lease: Lease, number: int) -> Running:
-            return await self._attempt(lease, _at_rank(engine_request(number), lease.rank))
+        def attempt(lease: Lease, number: int) -> Awaitable[Running]:
+            return self._attempt(lease, _at_rank(engine_request(number), lease.rank))
 
         return attempt
 

@@ -20,6 +20,9 @@ _unshown: set[tuple[str, str]] = set()
 
 def decision(lease: Lease) -> str:
     """A routing decision in one line, as the header ``x-smg-routing-decision`` has it."""
+    if lease.prefill is None and lease.rank is None and not lease.encode:
+        matched = f"{lease.matched}/{lease.prompt}"
+        return f"policy={lease.policy}; reason={lease.reason}; matched={matched}; worker={lease.worker.id}"
     return "; ".join(f"{name}={value}" for name, value in _fields(lease).items())
 
 
@@ -104,11 +107,13 @@ class Facts:
     def selected(self, lease: Lease, attempt: int) -> None:
         """A worker, or a pair, was chosen for attempt number ``attempt``."""
         notes = self._ctx.notes
-        for name in ("prefill", "prefill_url"):
-            notes.pop(name, None)
-        notes.update(worker=lease.worker.id, reason=lease.reason, attempts=str(attempt), **_urls(lease))
-        self._places[lease.worker.id] = lease.worker.url
-        notes.pop("encode", None)
+        if "worker" in notes:
+            # What an earlier attempt has left, or another prompt of the request.
+            for name in ("prefill", "prefill_url", "encode", "warning"):
+                notes.pop(name, None)
+        worker = lease.worker
+        notes["worker"], notes["reason"], notes["attempts"] = worker.id, lease.reason, str(attempt)
+        notes["worker_url"] = self._places[worker.id] = worker.url
         if lease.encode:
             notes["encode"] = encoders(lease)
             for each in lease.encode:
@@ -117,14 +122,14 @@ class Facts:
         self._pair, self._prefilled = "", None
         if lease.prefill is not None:
             notes.update(prefill=lease.prefill.worker.id, prefill_reason=lease.prefill.reason)
+            notes["prefill_url"] = lease.prefill.worker.url
             self._places[lease.prefill.worker.id] = lease.prefill.worker.url
             self._chosen(lease.prefill, "prefill")
             self._pair = lease.worker.runtime
             self._dispatched = clock.monotonic()
-        notes.pop("warning", None)
         lacks = lease.lacks | self._ignored
-        if told := [text for text in (self._unshown, warning(lacks) if lacks else "") if text]:
-            notes["warning"] = "; ".join(told)
+        if lacks or self._unshown:
+            notes["warning"] = "; ".join(filter(None, (self._unshown, warning(lacks) if lacks else "")))
         notes["decision"] = decision(lease)
         self._chosen(lease, "regular" if lease.prefill is None else "decode")
         if routed.isEnabledFor(logging.DEBUG):

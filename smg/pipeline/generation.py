@@ -6,8 +6,9 @@ iterates, so a slow client pauses its own stream only.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from functools import partial
+from typing import Any
 
 from smg.core.backends import feeds_rows
 from smg.core.batch import TokenBatch
@@ -108,13 +109,13 @@ class Generation:
         """Id to bytes table of the model, known after ``prepare``."""
         return self._known.decoder
 
-    async def start(self) -> None:
+    def start(self) -> Coroutine[Any, Any, None]:
         """Resolve, prepare, admit, select, open, and wait for the first batch.
 
         Raises:
             GatewayError: whatever is wrong; nothing has been sent and everything is given back.
         """
-        await self._guard(self._start())
+        return self._guard(self._start())
 
     async def prepare(self) -> None:
         """Find the model and turn the prompt into ids. Raises GatewayError, as ``start`` does."""
@@ -375,8 +376,9 @@ class Generation:
             self._admitted.release()
         if self._running is None:
             return
-        self._facts.closed(self.usage)
-        self._charge.settle(self.usage)
+        usage = self.usage
+        self._facts.closed(usage)
+        self._charge.settle(usage)
         if self._watch is not None:
             plan = self._known
             self._watch.closed(self._ctx, plan.text.tokenizer, plan.model.id, plan.prepared.ids, self._choices)
@@ -397,3 +399,5 @@ class Generation:
         if remaining is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(remaining, self._ctx.cancel.cancel, "deadline")
+            # As long as the generation, and so longer than what it asks engines.
+            self._ctx.timed = True

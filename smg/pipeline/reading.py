@@ -10,6 +10,7 @@ from smg.parsing.base import Start
 from smg.parsing.call_ids import recalled
 from smg.parsing.chain import Chain
 from smg.parsing.choose import Parsers
+from smg.parsing.markers import UNSEALED
 from smg.parsing.reasoning.counting import Counter, TokenId, TokenText, counter
 from smg.pipeline.services import Services
 from smg.pipeline.spelled import Seen, warn
@@ -66,10 +67,11 @@ def read(
         services.metrics.markers_spelled_total.inc(model.id, marker)
         warn(model.id, marker)
 
-    start = Start(prepared.prompt_tail, prepared.history, prepared.thinking, offered(request), failed=failed)
-    sealed = replace(start, seals=parsers.seals)
+    tools = offered(request) if request.tools else ()
+    sealed = Start(prepared.prompt_tail, prepared.history, prepared.thinking, tools, failed=failed, seals=parsers.seals)
     if request.constraint is None and not request.tools:
         return Reading(parsers, sealed, Output(require_reasoning=prepared.thinking is True), spelled)
+    start = replace(sealed, seals=UNSEALED)
     able = services.abilities.of(services.view.snapshot(), model)
     template = text.source.default or ""
 

@@ -5,6 +5,7 @@ also sent as an id: the engine then ends by itself and needs no abort.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -50,6 +51,8 @@ class Stops(msgspec.Struct, frozen=True):
 
 def share_out(rules: StopRules, engine_eos: Iterable[int], vocabulary: Vocabulary) -> Stops:
     """Decide who watches for what. ``engine_eos`` are the ids the engine is known to end on by itself."""
+    if not rules.strings and not rules.ids:
+        return _by_eos(tuple(engine_eos), tuple(vocabulary.eos_ids), rules.ignore_eos)
     known = frozenset(engine_eos)
     eos = frozenset() if rules.ignore_eos else known | frozenset(vocabulary.eos_ids)
     strings: dict[int, str] = {}
@@ -69,6 +72,13 @@ def share_out(rules: StopRules, engine_eos: Iterable[int], vocabulary: Vocabular
         eos=eos - own,
         strings={token: text for token, text in strings.items() if token not in own},
     )
+
+
+@lru_cache(maxsize=256)
+def _by_eos(engine: tuple[int, ...], model: tuple[int, ...], ignore: bool) -> Stops:
+    """As ``share_out`` for a request that has no stops of its own, as most; a model's are the same each time."""
+    eos = frozenset() if ignore else frozenset(engine) | frozenset(model)
+    return Stops(end_ids=eos, engine_ids=tuple(sorted(eos - frozenset(engine))), eos=eos, strings={})
 
 
 def _single_token(text: str, vocabulary: Vocabulary) -> int | None:

@@ -26,22 +26,29 @@ _PARAMS: Mapping[str, str] = {
 }
 
 
+_GENERATE = frozenset({"generate"})
+_NOTHING: frozenset[str] = frozenset()
+
+
 def required(request: GenerationRequest, constraint: Constraint | None) -> frozenset[str]:
     """Features without which ``request`` cannot be answered as asked; ``constraint`` is what binds its output."""
-    logprobs = request.logprobs
-    asked = {
-        "generate": True,
-        "n": request.n > 1,
-        "logit_bias": bool(request.sampling.logit_bias),
-        "min_tokens": request.limits.min_tokens > 0,
-        "logprobs": logprobs is not None,
-        "prompt_logprobs": logprobs is not None and logprobs.prompt,
-        "lora": request.lora is not None,
-    }
-    features = frozenset(name for name, wanted in asked.items() if wanted)
-    kinds = frozenset(part.kind for _, part in request.media())
-    features |= kinds | ({"mixed_media"} if len(kinds) > 1 else frozenset())
-    return features if constraint is None else features | {constraint.kind}
+    features = []
+    if request.n > 1:
+        features.append("n")
+    if request.sampling.logit_bias:
+        features.append("logit_bias")
+    if request.limits.min_tokens > 0:
+        features.append("min_tokens")
+    if request.logprobs is not None:
+        features += ["logprobs", "prompt_logprobs"] if request.logprobs.prompt else ["logprobs"]
+    if request.lora is not None:
+        features.append("lora")
+    kinds = {part.kind for _, part in request.media()}
+    if kinds:
+        features += [*kinds, "mixed_media"] if len(kinds) > 1 else kinds
+    if constraint is not None:
+        features.append(constraint.kind)
+    return _GENERATE.union(features) if features else _GENERATE
 
 
 def wished(request: GenerationRequest) -> frozenset[str]:
@@ -49,13 +56,17 @@ def wished(request: GenerationRequest) -> frozenset[str]:
 
     A seed is a best effort by its definition; a rank is a place.
     """
-    asked = {"seed": request.sampling.seed is not None, "dp_rank": request.hints.dp_rank is not None}
-    return frozenset(name for name, wanted in asked.items() if wanted)
+    seed, rank = request.sampling.seed is not None, request.hints.dp_rank is not None
+    if not seed and not rank:
+        return _NOTHING
+    return frozenset({"seed"} if seed else ()) | frozenset({"dp_rank"} if rank else ())
 
 
 def missing(worker: WorkerRecord, features: frozenset[str]) -> frozenset[str]:
     """Those of ``features`` that the worker is known to lack."""
-    return frozenset() if worker.features is None else features - worker.features
+    if not features or worker.features is None:
+        return _NOTHING
+    return features - worker.features
 
 
 def check(query: Query, workers: Sequence[WorkerRecord]) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 def presented(headers: Mapping[str, str]) -> list[str]:
     """The keys a request carries: ``Authorization: Bearer KEY`` (the scheme in any case) and ``x-api-key: KEY``."""
     out = []
-    scheme, _, value = headers.get("authorization", "").strip().partition(" ")
-    if scheme.lower() == "bearer" and value.strip():
-        out.append(value.strip())
-    value = headers.get("x-api-key", "").strip()
-    if value:
-        out.append(value)
+    authorization, key = headers.get("authorization"), headers.get("x-api-key")
+    if authorization is not None:
+        scheme, _, value = authorization.strip().partition(" ")
+        if scheme.lower() == "bearer" and value.strip():
+            out.append(value.strip())
+    if key is not None and key.strip():
+        out.append(key.strip())
     return out
 
 

@@ -11,8 +11,8 @@ class ActiveRequests:
 
     def __init__(self) -> None:
         self._requests: set[Request] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        # Of who waits for the end of all, which is at the end of the process.
+        self._idle: asyncio.Event | None = None
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -23,16 +23,21 @@ class ActiveRequests:
     def add(self, request: Request) -> None:
         """``request`` has begun."""
         self._requests.add(request)
-        self._idle.clear()
+        if self._idle is not None:
+            self._idle.clear()
 
     def discard(self, request: Request) -> None:
         """``request`` is over."""
         self._requests.discard(request)
-        if not self._requests:
+        if self._idle is not None and not self._requests:
             self._idle.set()
 
     async def wait_idle(self, timeout: float) -> bool:
         """Wait until there is none, at most ``timeout`` seconds; returns whether there is none."""
+        if self._idle is None:
+            self._idle = asyncio.Event()
+            if not self._requests:
+                self._idle.set()
         try:
             await asyncio.wait_for(self._idle.wait(), timeout)
         except TimeoutError:

@@ -15,13 +15,11 @@ from smg.config import Settings
 from smg.core.errors import GatewayError
 from smg.security.access import Access, Gate
 from smg.server.active import ActiveRequests
-from smg.server.dispatch import Handler, dispatch
+from smg.server.crowd import Crowd
+from smg.server.dispatch import Handler, dispatch, dispatch_guest
 from smg.server.errors import DialectErrors
-from smg.server.protocol import HEAD_SECONDS, GatewayRequest
+from smg.server.protocol import GatewayRequest
 from smg.telemetry.metrics import Metrics
-
-# Longer than the idle limits of common load balancers, so that they close first.
-KEEP_ALIVE_SECONDS = 120
 
 # Sanic wants its applications to have different names.
 _numbers = itertools.count()
@@ -80,7 +78,9 @@ def build_app(services: AppServices, settings: Settings, api: AppApi) -> Sanic[C
     app.ctx.api = api
     app.ctx.gate = Gate(settings.security)
     app.ctx.active = ActiveRequests()
+    app.ctx.crowd = Crowd(settings.server, services.metrics)
     app.ctx.dispatch = dispatch
+    app.ctx.dispatch_guest = dispatch_guest
     for number, route in enumerate(api.routes):
         # Load balancers probe with HEAD.
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
@@ -104,10 +104,10 @@ def _config(settings: Settings) -> Config:
         {
             "ACCESS_LOG": False,
             "AUTO_EXTEND": False,
-            "KEEP_ALIVE_TIMEOUT": KEEP_ALIVE_SECONDS,
+            "KEEP_ALIVE_TIMEOUT": settings.server.keep_alive_timeout_secs,
             "MOTD": False,
             "REQUEST_MAX_SIZE": settings.server.max_payload_size,
-            "REQUEST_TIMEOUT": HEAD_SECONDS,
+            "REQUEST_TIMEOUT": settings.server.header_timeout_secs,
             # Streams and buffered answers take as long as they take: deadlines are in the request's context.
             "RESPONSE_TIMEOUT": float("inf"),
             "WEBSOCKET_MAX_SIZE": 16 << 20,

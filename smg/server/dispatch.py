@@ -7,16 +7,17 @@ wait.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
 from sanic import Request
 from sanic.exceptions import ServerError
-from sanic.http import Stage
+from sanic.http import Http, Stage
 from sanic.response import BaseHTTPResponse, HTTPResponse
 
+from smg.server.crowd import no_room
 from smg.server.middleware import DISPATCH, ENDPOINT, Layer
-from smg.server.protocol import abort
+from smg.server.protocol import GatewayRequest, abort
 
 log = logging.getLogger("smg.server")
 
@@ -24,8 +25,18 @@ log = logging.getLogger("smg.server")
 Handler: TypeAlias = Callable[..., Awaitable[HTTPResponse | None]]
 
 
-async def dispatch(request: Request) -> None:
+def dispatch(request: Request) -> Awaitable[None]:
     """Handle a request whose head has been read, to the last byte of its answer."""
+    return _through_layers(request, guest=False)
+
+
+def dispatch_guest(request: Request) -> Awaitable[None]:
+    """As ``dispatch``, on a connection that is one too many: it is for what operators ask, and closed after it."""
+    cast("Http", request.stream).keep_alive = False
+    return _through_layers(request, guest=True)
+
+
+async def _through_layers(request: Request, *, guest: bool) -> None:
     entered = 0
     try:
         for layer in DISPATCH:
@@ -34,12 +45,12 @@ async def dispatch(request: Request) -> None:
             if waiting is not None:
                 await waiting
         if not request.responded:
-            await _answer(request)
+            await _answer(request, guest=guest)
     finally:
         _leave(DISPATCH[:entered], request)
 
 
-async def _answer(request: Request) -> None:
+async def _answer(request: Request, *, guest: bool) -> None:
     """Route and answer; what is raised becomes an answer too, as long as none has begun."""
     handled = False
     try:
@@ -47,6 +58,9 @@ async def _answer(request: Request) -> None:
             request.path, request.method, request.headers.getone("host", None)
         )
         request.route = route
+        if guest and route.ctx.access == "data":
+            request.app.ctx.crowd.count_refused()
+            raise no_room()
         for layer in ENDPOINT:
             waiting = layer.enter(request)
             if waiting is not None:
@@ -67,11 +81,11 @@ async def _answer(request: Request) -> None:
 
 async def _sent(request: Request, answer: HTTPResponse | None) -> None:
     """Send ``answer``, or the end of what the handler has sent itself."""
-    response: Any = answer
-    if request.responded:
-        response = None if request.stream is None else request.stream.response
-    elif response is not None:
-        response = await request.respond(response)
+    if answer is not None and not request.responded:
+        assert isinstance(request, GatewayRequest)
+        await request.answer(answer)
+        return
+    response: Any = None if request.stream is None else request.stream.response
     if not isinstance(response, BaseHTTPResponse):
         raise ServerError("the handler has not answered")
     await response.send(end_stream=True)

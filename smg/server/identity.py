@@ -17,8 +17,7 @@ def request_id(headers: Mapping[str, str], names: tuple[str, ...], prefix: str) 
     """The client's own id from the first of ``names`` that is present and acceptable, else ``prefix`` and a new one."""
     for name in names:
         value = headers.get(name)
-        if ids.acceptable(value):
-            assert value is not None
+        if value is not None and ids.acceptable(value):
             return value
     return ids.request_id(prefix)
 
@@ -28,7 +27,8 @@ def trace_parent(headers: Mapping[str, str]) -> TraceParent | None:
 
     None when there is none or it is malformed: then nothing is passed on, and the engine begins a trace as it likes.
     """
-    match = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    told = headers.get("traceparent")
+    match = None if told is None else _TRACEPARENT.fullmatch(told)
     if match is None:
         return None
     version_00_with_more = match[0].startswith("00") and match[4] is not None

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import re
 from typing import Any, cast
 
 from httptools import HttpParserInvalidURLError
@@ -10,28 +9,27 @@ from sanic import Request
 from sanic.exceptions import BadRequest, BadURL, RequestCancelled, RequestTimeout
 from sanic.headers import format_http1_response
 from sanic.http import Http, Stage
+from sanic.http.http1 import HTTP_CONTINUE
 from sanic.response import HTTPResponse
 from sanic.server import HttpProtocol
 
 from smg.api.answer import Answer
 from smg.core import clock
 from smg.server import cors
+from smg.server.crowd import GUEST_SECONDS, Crowd, Place
+from smg.server.strict import check_chunk_line, check_head
 
 HEADER_LIMIT = 65536
 # Bytes of an unread body that are read and dropped after an early answer; a longer one ends the connection.
 UNREAD_LIMIT = 1 << 20
-# A head takes no longer than that, whatever its client does, and its sender may pause so long within a body.
-HEAD_SECONDS = 60.0
+# So long the sender of a body may pause within it.
 BODY_SILENCE_SECONDS = 60.0
 # A body that is slower is one that holds a connection on purpose.
 BODY_BYTES_PER_SECOND = 1024
 BODILESS = frozenset({204, 304})
 
-# The first line, then names that are tokens (RFC 9110 5.6.2) with their colon right behind and values without control
-# characters. What others might read in another way must not pass: a proxy in front would see other requests.
-_HEAD = re.compile(
-    rb"[!-~]+ [!-~]+ HTTP/1\.[01](?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*)*", re.ASCII
-)
+# Sanic waits no longer for the end of a chunk's line.
+_LONGEST_CHUNK_LINE = 64
 
 
 class GatewayHttp(Http):
@@ -48,6 +46,9 @@ class GatewayHttp(Http):
         """
         try:
             await super().http1()  # type: ignore[no-untyped-call]
+        except RequestTimeout:
+            # It has its answer, and the rest of its body does not come.
+            pass
         finally:
             self.response_func = None  # type: ignore[assignment]  # as after a whole answer
             for end in (self.request, self.response):
@@ -55,7 +56,7 @@ class GatewayHttp(Http):
                     end.stream = None
 
     async def http1_request_header(self) -> None:
-        """Read the head of a request, for HEAD_SECONDS at most however its bytes drip.
+        """Read the head of a request, within the time it may take however its bytes drip.
 
         Raises BadRequest also where Sanic raises what it cannot answer, and RequestTimeout.
         """
@@ -65,7 +66,7 @@ class GatewayHttp(Http):
             if b"\r\n\r\n" in self.recv_buffer:
                 await super().http1_request_header()  # type: ignore[no-untyped-call]
             else:
-                async with asyncio.timeout(HEAD_SECONDS):
+                async with asyncio.timeout(self.protocol.request_timeout):
                     await super().http1_request_header()  # type: ignore[no-untyped-call]
         except TimeoutError:
             raise RequestTimeout("the request's head did not arrive in time") from None
@@ -82,11 +83,29 @@ class GatewayHttp(Http):
             raise _too_slow(self)
         try:
             async with asyncio.timeout(BODY_SILENCE_SECONDS):
+                # Sanic's own annotations know one way only that a body may come.
+                coming: Any = self.request_body
+                if coming == "chunked" and not self.request_bytes_left:
+                    await self._chunk_line()
                 data = await super().read()
         except TimeoutError:
             raise _too_slow(self) from None
         self._body_bytes += len(data or b"")
         return data
+
+    async def _chunk_line(self) -> None:
+        """Wait for the line before the next chunk. Raises BadRequest for one that is none."""
+        if self.expecting_continue:
+            self.expecting_continue = False
+            await self._send(HTTP_CONTINUE)
+        buffer = self.recv_buffer
+        while buffer.find(b"\r\n", 2) < 0 and len(buffer) <= _LONGEST_CHUNK_LINE:
+            await self._receive_more()
+        try:
+            check_chunk_line(buffer)
+        except BadRequest:
+            self.keep_alive = False
+            raise
 
     async def http1_response_header(self, data: bytes, end_stream: bool) -> None:
         """As Sanic's, but a stream to a client of HTTP/1.0 ends with the connection (RFC 9112 6.1)."""
@@ -132,10 +151,8 @@ class GatewayRequest(Request):
 
     def __init__(self, url_bytes: bytes, headers: Any, version: str, method: str, *, head: bytes = b"", **more: Any):
         """As Sanic's. Raises BadRequest for a head that is not quite one; Sanic gives none where it makes one up."""
-        if head and _HEAD.fullmatch(head) is None:
-            raise BadRequest("the request's head is malformed")
-        if len(headers.getall("host", ())) > 1:
-            raise BadRequest("the request has more than one Host header")
+        if head:
+            check_head(head, headers, version)
         super().__init__(url_bytes, headers, version, method, head=head, **more)
 
     def take_body(self) -> bool:
@@ -174,11 +191,29 @@ class GatewayRequest(Request):
 
     async def respond(self, response: Any = None, **arguments: Any) -> Any:
         out = await super().respond(response, **arguments)
-        if isinstance(out, HTTPResponse) and hasattr(self.ctx, "smg"):
-            out.headers.setdefault("x-request-id", self.ctx.smg.request_id)
-            if "origin" in self.headers:
-                out.headers.update(cors.headers_of(self))
+        self._mark(out)
         return out
+
+    async def answer(self, response: HTTPResponse) -> None:
+        """Answer with the whole of ``response``; the application has no middleware that wants to see it.
+
+        Raises as Sanic's ``respond`` when an answer has begun, and RequestCancelled when the client has left.
+        """
+        http = cast("GatewayHttp | None", self.stream)
+        if http is None or http.response is not None:
+            await self.respond(response)
+            return
+        http.respond(response)
+        self.responded = True
+        self._mark(response)
+        await http.send(b"", end_stream=True)
+
+    def _mark(self, response: object) -> None:
+        ctx = self.ctx
+        if isinstance(response, HTTPResponse) and hasattr(ctx, "smg"):
+            response.headers.setdefault("x-request-id", ctx.smg.request_id)
+            if "origin" in self.headers:
+                response.headers.update(cors.headers_of(self))
 
 
 class Connection(HttpProtocol):
@@ -195,6 +230,14 @@ class Connection(HttpProtocol):
         self.request_handler = self.app.ctx.dispatch
 
     def connection_made(self, transport: Any) -> None:
+        crowd: Crowd = self.app.ctx.crowd
+        place = crowd.place(len(self.connections))
+        if place is Place.REFUSED:
+            crowd.refuse(transport)
+            return
+        if place is Place.GUEST:
+            self.request_handler = self.app.ctx.dispatch_guest
+            self.loop.call_later(GUEST_SECONDS, transport.abort)
         super().connection_made(transport)  # type: ignore[no-untyped-call]
         self.app.ctx.services.metrics.http_connections_active.add()
 

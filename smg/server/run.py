@@ -16,6 +16,7 @@ from smg.parsing.choose import check_names
 from smg.pipeline.media import check_settings
 from smg.security.access import Gate
 from smg.security.signing import keep_key
+from smg.server.crowd import raise_file_limit
 from smg.server.sockets import StartError, tls_context
 from smg.server.supervisor import Supervisor
 from smg.telemetry.logs import configure
@@ -46,6 +47,7 @@ def run(
         raise SettingsError(problems)
     configure(settings.telemetry)
     preload()
+    raise_file_limit(settings.server.max_connections)
     keep_key(settings)
     # Imported late: both need what preload has prepared.
     from smg.control.main import run as control

@@ -33,6 +33,9 @@ class Metrics:
             *("path", "status_code", "error_code"),
         )
         self.http_connections_active = gauge("http_connections_active", "Open client connections.")
+        self.http_connections_refused_total = counter(
+            "http_connections_refused_total", "Connections for which there was no room."
+        )
         self.http_requests_active = gauge(
             "http_requests_active", "HTTP requests of any kind, received and not yet answered in full."
         )

@@ -68,7 +68,9 @@ def _message(message: Message, forms: Forms, path: str) -> dict[str, Any]:
 
 def reasoning_text(message: Message) -> str:
     """The reasoning of an earlier turn: its own field, and reasoning parts, one below the other."""
-    parts = message.content if isinstance(message.content, list) else []
+    parts = message.content
+    if not isinstance(parts, list):
+        return message.reasoning or ""
     texts = [message.reasoning or "", *(part.text for part in parts if isinstance(part, ReasoningPart))]
     return "\n".join(text for text in texts if text)
 

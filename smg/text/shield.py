@@ -45,7 +45,9 @@ class Shield:
             case str():
                 return self.protect_text(value)
             case dict():
-                return {self.protect(key): self.protect(item) for key, item in value.items()}
+                clean, protect = self._clean, self.protect
+                # Most keys are known, and are no words of clients.
+                return {key if key in clean else protect(key): protect(item) for key, item in value.items()}
             case list() | tuple():
                 return [self.protect(item) for item in value]
             case _:
@@ -60,7 +62,10 @@ class Shield:
         if len(text) <= _WORD and text in self._clean:
             return text
         data = text.encode("utf-8", "surrogatepass")
-        if not any(finder.edges(data) for finder in self._finders):
+        for finder in self._finders:
+            if finder.edges(data):
+                break
+        else:
             if len(text) <= _WORD and len(self._clean) < _WORDS:
                 self._clean.add(text)
             return text
@@ -89,7 +94,8 @@ class _Finder:
         self._behind = [len(text[_cut(text) :].encode("utf-8", "surrogatepass")) for text in specials]
 
     def edges(self, data: bytes) -> list[int]:
-        return [end - self._behind[number] for end, number in self._matcher.leftmost(data)]
+        found = self._matcher.leftmost(data)
+        return [end - self._behind[number] for end, number in found] if found else []
 
 
 def _finders(specials: Sequence[str]) -> list[_Finder]:

@@ -42,8 +42,10 @@ def detect(template: Template, special: Mapping[str, str]) -> SystemRoles:
     return SystemRoles(developer, all(shows_late(first, late) for first, late in pairs))
 
 
-def rename_developer(messages: Sequence[Message]) -> list[Message]:
+def rename_developer(messages: Sequence[Message]) -> Sequence[Message]:
     """Call developer messages system messages."""
+    if "developer" not in [message.role for message in messages]:
+        return messages
     return [
         msgspec.structs.replace(message, role="system") if message.role == "developer" else message
         for message in messages
@@ -52,7 +54,7 @@ def rename_developer(messages: Sequence[Message]) -> list[Message]:
 
 def has_late(messages: Sequence[Message]) -> bool:
     """Whether a system or developer message follows another message."""
-    return any(message.role in ROLES for message in messages[1:])
+    return len(messages) > 1 and any(message.role in ROLES for message in messages[1:])
 
 
 def merge_into_first(messages: Sequence[Message]) -> list[Message]:

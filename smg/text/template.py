@@ -128,7 +128,9 @@ class ChatTemplate:
         pieces: list[str] = []
         size, end = 0, clock.monotonic() + MAX_SECONDS
         try:
-            for piece in self._compiled.generate(**context):
+            compiled = self._compiled
+            # As Jinja's ``generate``, which is a generator around this one.
+            for piece in compiled.root_render_func(compiled.new_context(dict(context))):
                 size += len(piece)
                 if size > MAX_OUTPUT:
                     raise TemplateFailure(f"the rendered prompt is longer than {MAX_OUTPUT} characters")

@@ -275,8 +275,6 @@ class TestAnswers:
 
     @pytest.mark.parametrize("ends", [True, False])
     async def test_a_call_that_nobody_reads_any_more_ends_by_itself(self, connect_native, ends):
-        reset: list[bool] = []
-
         async def script(session):
             await session.greet()
             stream = (await session.request()).stream
@@ -286,7 +284,6 @@ class TestAnswers:
                 session.send(h2.trailers(stream))
             else:
                 await session.until(h2.RST_STREAM, stream)
-                reset.append(True)
             await session.gone()
 
         async with h2.serve_raw(script) as address:
@@ -296,9 +293,11 @@ class TestAnswers:
             (connection,) = transport._connections
             assert call in connection.calls
             call.linger(30 if ends else 0.05)
+            ended = asyncio.Event()
+            connection.ended = lambda *told: (type(connection).ended(connection, *told), ended.set())
             async with asyncio.timeout(5):
-                while connection.calls or not (ends or reset):  # noqa: ASYNC110 - calls have no event for it
-                    await asyncio.sleep(0.01)
+                await ended.wait()
+            assert not connection.calls
 
     async def test_a_cancelled_calls_headers_still_count(self, connect_native):
         asked, cancelled = asyncio.Event(), asyncio.Event()

@@ -200,14 +200,21 @@ async def read_chunked(connection: socket.socket) -> bytes:
         piece = await loop.sock_recv(connection, 1 << 16)
         assert piece, "the answer was cut"
         raw += piece
-    rest, text = raw.split(b"\r\n\r\n", 1)[1], b""
+    text, rest = unchunked(raw.split(b"\r\n\r\n", 1)[1])
+    assert not rest
+    return normal(text)
+
+
+def unchunked(rest: bytes) -> tuple[bytes, bytes]:
+    """A chunked body without its framing, which is read strictly, and what comes after it."""
+    text = b""
     while True:
         size, rest = rest.split(b"\r\n", 1)
         count = int(size, 16)
         text, end, rest = text + rest[:count], rest[count : count + 2], rest[count + 2 :]
         assert end == b"\r\n", "a chunk of a wrong size"
         if count == 0:
-            return normal(text)
+            return text, rest
 
 
 def rss(pid: int) -> int:
@@ -247,3 +254,43 @@ async def test_disconnects_and_stalled_readers_hurt_nobody_else_and_leave_nothin
         opened.append(descriptors(worker))
     assert sizes[-1] - sizes[1] < 4 << 20, sizes
     await asyncio.to_thread(wait_for, lambda: descriptors(worker) <= opened[0] + 2, 10, f"closed sockets: {opened}")
+
+
+def asking(data: bytes, *fields: bytes) -> bytes:
+    lines = [b"POST /v1/chat/completions HTTP/1.1", b"host: h", b"content-length: %d" % len(data), *fields]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + data
+
+
+def bodies(raw: bytes) -> Iterator[bytes]:
+    """The bodies of the answers on one connection, one right behind the other."""
+    while raw:
+        head, raw = raw.split(b"\r\n\r\n", 1)
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n"), head
+        length = re.search(rb"content-length: (\d+)", head)
+        if length is None:
+            text, raw = unchunked(raw)
+        else:
+            text, raw = raw[: int(length[1])], raw[int(length[1]) :]
+        yield normal(text)
+
+
+@pytest.mark.parametrize("transport", PUMPED)
+async def test_what_is_asked_while_a_stream_is_written_is_answered_after_it_in_order_and_whole(transport, gateways, client):
+    gateway = gateways[transport]
+    stream, buffered = ({"model": "mock-model", "max_tokens": TOKENS, "stream": value} for value in (True, False))
+    first, second = [await ask(client, gateway, **extra) for extra in (stream, buffered)]
+    host, port = gateway.url.split("//")[1].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(asking(body(**stream)))
+    seen = await reader.readuntil(b"\n\n")
+    # The stream is being written: half a request comes, and in the middle of the stream its rest and more.
+    more = asking(body(**buffered))
+    writer.write(more[:100])
+    while seen.count(b"\n\n") < 50:
+        seen += await reader.readuntil(b"\n\n")
+    writer.write(more[100:] + b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n")
+    writer.write(asking(body(**stream), b"connection: close"))
+    answers = list(bodies(seen + await reader.read()))
+    writer.close()
+    assert answers == [first, second, b"OK", first]
+    await asyncio.to_thread(wait_for, lambda: idle(gateway), 10, "idle after pipelined requests")

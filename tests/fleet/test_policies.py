@@ -1,7 +1,8 @@
 """Which policy a model's requests are routed by, and therefore whose KV events are worth following (spec routing 7)."""
 
-from smg.fleet.policies import policies_over, policy_of
+from smg.fleet.policies import Conflicts, policies_over, policy_of
 from smg.fleet.records import ModelRecord, WorkerRecord
+from smg.fleet.steps import at_once
 
 FAST = ModelRecord(id="m", aliases=["short"])
 OTHER = ModelRecord(id="n", policy="random")
@@ -31,3 +32,24 @@ def test_a_worker_of_several_models_gets_requests_by_the_policy_of_each():
 def test_a_worker_whose_models_are_not_known_has_its_own():
     assert policies_over(worker("a", policy="random"), [FAST], []) == ["random"]
     assert policies_over(worker("a"), [FAST], []) == [""]
+
+
+def test_workers_that_do_not_agree_are_told_of_once_by_whatever_name_they_serve_a_model(caplog):
+    fleet = [
+        worker("a", "m", policy="random"),
+        worker("b", "short", "m", policy="random"),
+        worker("c", "n", policy="least_load"),
+        worker("d", "n"),
+    ]
+    conflicts = Conflicts()
+    at_once(conflicts.look([FAST, OTHER], fleet))
+    assert not caplog.records
+    fleet.append(worker("e", "short", policy="bucket"))
+    for _ in range(2):
+        at_once(conflicts.look([FAST, OTHER], fleet))
+    (record,) = (vars(record) for record in caplog.records)
+    assert (record["model"], record["policy"], record["ignored"]) == ("m", "random", ["bucket"])
+    assert record["worker"] == "grpc://a"
+    fleet.append(worker("f", "n", policy="bucket"))
+    at_once(conflicts.look([FAST, OTHER], fleet))
+    assert "what was set for the model wins" in caplog.messages[-1]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smg._native.region import Region
-from smg.fleet import parts, published, slots
+from smg.engines.base import EngineInfo
+from smg.fleet import models, parts, policies, published, slots
 from smg.fleet.parts import WorkerParts
 from smg.fleet.published import AT_ONCE, PART, Published, Reading, encode, parts_of, read
 from smg.fleet.records import FleetSnapshot, ModelRecord, RankRecord, WorkerRecord
@@ -345,6 +346,41 @@ class TestControl:
         assert max(turning.done.values()) <= AT_ONCE + 1
         assert read(region.snapshot()[1]).workers == registry.workers
         assert not registry.dirty.is_set()
+
+    async def test_few_workers_are_looked_at_between_two_turns_of_the_loop(self, large, turning, monkeypatch):
+        _, registry = large
+        monkeypatch.setattr(models, "WORKERS", 16)
+        monkeypatch.setattr(policies, "WORKERS", 16)
+        registry.patch(registry.workers[0].id, {"labels": {"a": "b"}})
+        monkeypatch.setattr(WorkerRecord, "wanted", property(turning.note(WorkerRecord.wanted.fget)))
+        before = turning.turn
+        await registry.publish_in_turns()
+        # Each is looked at once for the model's other names, twice for its model, and once for its policy.
+        assert turning.turn - before >= 3 * (COUNT // 16)
+        assert sum(turning.done.values()) == COUNT
+        assert max(turning.done.values()) <= 16
+
+    async def test_what_is_told_of_a_model_while_models_are_derived_is_kept(self, large):
+        region, registry = large
+        registry.identify(registry.workers[0].id, "vllm", EngineInfo(model_id="m"))
+        publishing = asyncio.create_task(registry.publish_in_turns())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        registry.set_tokenizer("m", "/somewhere", "key")
+        await publishing
+        assert [model.tokenizer_dir for model in read(region.snapshot()[1]).models] == ["/somewhere"]
+
+    async def test_who_joins_while_models_are_derived_is_published_with_its_model(self, large):
+        region, registry = large
+        registry.identify(registry.workers[0].id, "vllm", EngineInfo(model_id="m"))
+        publishing = asyncio.create_task(registry.publish_in_turns())
+        for number in range(5):
+            await asyncio.sleep(0)
+            registry.identify(registry.workers[number].id, "vllm", EngineInfo(model_id=f"m{number}"))
+        await publishing
+        published = read(region.snapshot()[1])
+        assert [model.id for model in published.models] == [f"m{number}" for number in range(5)]
+        assert published.workers == registry.workers
 
     async def test_what_changes_while_it_is_packed_is_published_as_it_is_at_the_end(self, large):
         region, registry = large

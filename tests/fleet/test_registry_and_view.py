@@ -146,10 +146,10 @@ class TestModels:
         assert (model.tokenizer_dir, model.tokenizer_key, model.tokenizer_error) == ("/cache/ab", "ab", "engine away")
         registry.set_tokenizer("nobody", "/x", "x")
 
-    def test_workers_that_name_different_policies_are_warned_of_once(self, registry, told, caplog):
+    async def test_workers_that_name_different_policies_are_warned_of_once(self, registry, told, caplog):
         for url, policy in zip(URLS, ("least_load", "random", "least_load"), strict=True):
             registry.identify(registry.add(WorkerSpec(url, labels={"policy": policy})).id, "vllm", told())
-            registry.publish()
+            await registry.publish_in_turns()
         first, second = [record for record in caplog.records if "different policies" in record.message]
         assert (first.levelname, first.policy, first.worker, first.ignored) == (
             "WARNING",
@@ -159,9 +159,9 @@ class TestModels:
         )
         assert second.ignored == ["random"]
         caplog.clear()
-        registry.publish()
+        await registry.publish_in_turns()
         registry.set_policy(registry.models[0].id, "manual")
-        registry.publish()
+        await registry.publish_in_turns()
         assert not caplog.records
 
     def test_workers_that_agree_on_a_policy_are_not_warned_of(self, registry, told, caplog):

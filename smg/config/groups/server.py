@@ -26,6 +26,32 @@ class ServerSettings(Group, frozen=True):
     request_timeout_secs: Annotated[
         float, option("--request-timeout-secs", "Longest time one request may take, in seconds, stream included.", gt=0)
     ] = 1800.0
+    max_connections: Annotated[
+        int,
+        option(
+            "--max-connections",
+            "Client connections that each worker process may have open; one more is answered with 503 and closed, "
+            "unless it asks for health, metrics or what admins may. 0: as many as the system allows.",
+            ge=0,
+        ),
+    ] = 10_000
+    header_timeout_secs: Annotated[
+        float,
+        option(
+            "--header-timeout-secs",
+            "Longest time the head of a request may take to arrive, in seconds; after it 408 is answered.",
+            gt=0,
+        ),
+    ] = 60.0
+    keep_alive_timeout_secs: Annotated[
+        float,
+        option(
+            "--keep-alive-timeout-secs",
+            "Seconds until a connection without a request is closed. Longer than the idle limit of a load balancer in "
+            "front, so that this one closes first.",
+            gt=0,
+        ),
+    ] = 120.0
     shutdown_settle_secs: Annotated[
         float,
         option(

@@ -4,6 +4,7 @@ One connection per engine and process, opened on first use, and up to four when 
 GOAWAY, a failed keepalive or three calls in a row that found it unavailable (spec engine-contract 4.2).
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -104,9 +105,14 @@ class H2Transport:
             self._connections[H2Connection(self._address, self._roots, self._timing, self)] = 0
 
     async def close(self) -> None:
-        """Close all connections; running calls end with UNAVAILABLE. Idempotent."""
+        """Close all connections; running calls end with UNAVAILABLE, but those that linger may end. Idempotent."""
         self._closed = True
         connections = [*self._connections, *self._leaving]
+        # An engine whose stream is reset takes a request for cancelled, though it has answered.
+        ending = [call.wait_over() for connection in connections for call in connection.calls if call.lingering]
+        if ending:
+            await asyncio.gather(*ending)
+            connections = [*self._connections, *self._leaving]
         for connection in connections:
             connection.close("the connection was closed")
         for connection in connections:

@@ -51,6 +51,7 @@ class H2Call(Generic[Item]):
     def __init__(
         self, headers: bytes, message: bytes, timeout: float | None, *, layout: Layout | None, largest: int
     ) -> None:
+        self.lingering = False
         self._request: tuple[bytes, bytes] | None = (headers, message)
         self._layout = layout
         self._largest = min(largest, _UINT32_MAX)
@@ -111,8 +112,16 @@ class H2Call(Generic[Item]):
 
     def linger(self, seconds: float) -> None:
         """See ``LingeringCall``."""
+        self.lingering = True
         if not self._over and self._timer is None:
             self._timer = self._loop.call_later(seconds, self.cancel)
+
+    async def wait_over(self) -> None:
+        """Wait until the call is over, which one that lingers soon is."""
+        while not self._over:
+            if self._arrived is None or self._arrived.done():
+                self._arrived = self._loop.create_future()
+            await self._arrived
 
     # -- told by the connection
 

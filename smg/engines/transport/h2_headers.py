@@ -3,7 +3,8 @@
 Requests are written as literals that enter no table, so there is no state to keep and nothing to get out of step.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import cast
 from urllib.parse import unquote_to_bytes
 
@@ -13,7 +14,7 @@ import msgspec
 
 from smg.engines.transport.errors import RpcError, from_status
 
-Headers = list[tuple[bytes, bytes]]
+Headers = tuple[tuple[bytes, bytes], ...]
 
 # The names of status codes 0 to 16.
 _STATUSES = tuple(code.name for code in sorted(grpc.StatusCode, key=lambda code: code.value[0]))
@@ -58,7 +59,7 @@ class HeaderDecoder:
         if known is not None:
             return known
         try:
-            headers = cast("Headers", self._decoder.decode(block, raw=True))
+            headers = cast("Headers", tuple(self._decoder.decode(block, raw=True)))
         except (hpack.HPACKError, ValueError, IndexError) as error:
             raise ValueError(f"headers that cannot be decompressed: {error}") from None
         if not _leaves_table(block):
@@ -130,7 +131,11 @@ def request_tail(timeout: float | None, metadata: Mapping[str, str] | None) -> b
     return out
 
 
-def answer_status(headers: Iterable[tuple[bytes, bytes]], end: bool) -> Status | None:
+# All good answers of an engine begin and end with the same few blocks.
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def answer_status(headers: Headers, end: bool) -> Status | None:
     """Read the first headers of an answer: None when messages follow, else how the call has ended."""
     found = dict(headers)
     http = found.get(b":status", b"")
@@ -143,12 +148,14 @@ def answer_status(headers: Iterable[tuple[bytes, bytes]], end: bool) -> Status |
     return Status("UNKNOWN", "the answer has no grpc-status") if end else None
 
 
-def informational(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+@lru_cache(maxsize=_REMEMBERED)
+def informational(headers: Headers) -> bool:
     """Tell whether these are 1xx headers, which precede an answer's own."""
     return any(name == b":status" and value.startswith(b"1") for name, value in headers)
 
 
-def final_status(headers: Iterable[tuple[bytes, bytes]]) -> Status:
+@lru_cache(maxsize=_REMEMBERED)
+def final_status(headers: Headers) -> Status:
     """Read trailers."""
     trailers = {name.decode("latin-1"): value.decode("utf-8", "replace") for name, value in headers}
     number = trailers.get("grpc-status", "")
