@@ -17,18 +17,19 @@ from openai import AsyncOpenAI, OpenAI
 from smg import Server
 from smg.config import Settings, load
 from smg.server import RunningServer
+from tests.transports import CHOSEN
 
 WEIGHTS = Path(__file__).resolve().parent.parent / "build" / "test-weights"
 MODEL = "smollm2-135m-instruct"
 
 
 def settings(state: Path, *flags: str) -> Settings:
-    """Settings as the command line gives them, on a free port of loopback."""
+    """Settings as the command line gives them, on a free port of loopback and with the chosen transport."""
     # The quickest weights, expanded once for all tests: what is tested here is the gateway.
     engine = f"--weights q8 --state-dir {WEIGHTS}"
     listen = ("--host", "127.0.0.1", "--port", "0", "--shutdown-settle-secs", "0")
     fixed = (*listen, "--state-dir", str(state), "--embedded-args", engine)
-    return load([*fixed, *flags], {})
+    return load([*fixed, *flags], {"SMG_ENGINE_TRANSPORT": CHOSEN})
 
 
 class Gateway:

@@ -104,6 +104,7 @@ class Session:
         self.writer = writer
         self.seen: list[Frame] = []
         self._decoder = hpack.Decoder()
+        self._fields: dict[str, str] = {}
         self._partial: dict[int, tuple[dict[str, str], bytes]] = {}
 
     def send(self, *frames: bytes) -> None:
@@ -117,8 +118,12 @@ class Session:
     async def read(self) -> Frame:
         head = await self.reader.readexactly(9)
         payload = await self.reader.readexactly(int.from_bytes(head[:3], "big"))
-        self.seen.append(Frame(head[3], head[4], int.from_bytes(head[5:], "big"), payload))
-        return self.seen[-1]
+        self.seen.append(found := Frame(head[3], head[4], int.from_bytes(head[5:], "big"), payload))
+        if found.kind == HEADERS:
+            # Each of them, whoever wants to know: they change the state of the decompression.
+            assert found.flags & END_HEADERS
+            self._fields = dict(self._decoder.decode(payload))
+        return found
 
     async def until(self, kind: int, stream: int | None = None) -> Frame:
         """Read up to the next frame of that kind (on that stream)."""
@@ -128,13 +133,12 @@ class Session:
                 return found
 
     async def request(self) -> Request:
-        """Read up to the end of the next request."""
+        """Read up to the end of the next request. One whose headers were read otherwise is passed over."""
         while True:
             found = await self.read()
             if found.kind == HEADERS:
-                assert found.flags & END_HEADERS
-                self._partial[found.stream] = (dict(self._decoder.decode(found.payload)), b"")
-            elif found.kind == DATA:
+                self._partial[found.stream] = (self._fields, b"")
+            elif found.kind == DATA and found.stream in self._partial:
                 fields, body = self._partial.pop(found.stream)
                 if found.flags & END_STREAM:
                     return Request(found.stream, fields, body + found.payload)
@@ -157,6 +161,11 @@ def answer(stream, *messages):
 async def answering(session: Session) -> None:
     """Script: answer every request with its own body."""
     await session.greet()
+    await answering_more(session)
+
+
+async def answering_more(session: Session) -> None:
+    """As ``answering``, for a session that has been greeted."""
     while True:
         request = await session.request()
         session.send(answer(request.stream, request.body[5:]))

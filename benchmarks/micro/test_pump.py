@@ -17,7 +17,7 @@ from smg_grpc_proto import vllm_engine_pb2 as pb
 from benchmarks.micro.test_text_native import STOPS, TEMPLATE, WORDS
 from smg._native.h2 import Connection
 from smg._native.stream_feed import StreamFeed
-from smg.core.stream import Counter, RowSpec
+from smg.core.stream import ByteTemplate, Counter, RowSpec
 from smg.text.tables import make_table, vocabulary
 from tests import h2_peer as h2
 from tests.h2_native import connected, opened
@@ -26,6 +26,8 @@ STREAMS = 64
 # As many as the sockets have room for.
 STEPS = 50
 DECODER = vocabulary(WORDS)
+# The same event with a running number, as those of Responses have one, in place of its time.
+NUMBERED = ByteTemplate((*TEMPLATE.pieces[0].split(b"1700000000"), TEMPLATE.pieces[1]), ("sequence", "text"))
 results: dict[str, float] = {}
 
 
@@ -45,6 +47,8 @@ class Buffered:
 
 class Client(Buffered):
     """Sink with a socket of its own."""
+
+    template = TEMPLATE
 
     def __init__(self) -> None:
         self.ours, self.peer = socket.socketpair()
@@ -66,6 +70,12 @@ class Client(Buffered):
         self.peer.close()
 
 
+class Numbered(Client):
+    """The same, of a dialect that numbers its events."""
+
+    template = NUMBERED
+
+
 def chunk(ids: list[int]) -> bytes:
     counts = {"prompt_tokens": 900, "completion_tokens": len(ids)}
     return pb.GenerateResponse(chunk=pb.GenerateStreamChunk(token_ids=ids, **counts)).SerializeToString()
@@ -73,7 +83,7 @@ def chunk(ids: list[int]) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 8])
 @pytest.mark.parametrize("stops", [(), STOPS], ids=["no stops", "stops"])
-@pytest.mark.parametrize("kind", [Buffered, Client], ids=["buffered", "socket"])
+@pytest.mark.parametrize("kind", [Buffered, Client, Numbered], ids=["buffered", "socket", "numbered"])
 def test_engine_steps(benchmark: Any, kind: type[Buffered], stops: tuple[str, ...], size: int) -> None:
     draw = random.Random(3)
     messages = [h2.message(chunk(draw.choices(range(WORDS.size), k=size))) for _ in range(STREAMS + STEPS)]
@@ -98,7 +108,7 @@ def test_engine_steps(benchmark: Any, kind: type[Buffered], stops: tuple[str, ..
             row = table.open(RowSpec(stop_strings=stops), DECODER, client)
             if isinstance(client, Client):
                 clients.append(client)
-                table.direct(row, client, TEMPLATE, Counter())
+                table.direct(row, client, client.template, Counter())
             feeds.append(StreamFeed(stream, table, [row]))
             feeds[-1].resume()
         reads = [

@@ -6,7 +6,8 @@ messages or an end (``take_ready``), the connection's own state.
 Flow control: the connection's window goes back at once, a stream's only as its consumer releases messages, so a stalled
 reader stalls its own stream alone. The beginning of a cut message is never held: a message may be larger than the window.
 
-Faults of one stream reset it; faults of the connection set ``failure`` and send GOAWAY, after which input is ignored.
+Faults of one stream reset it; faults of the connection set ``failure`` and send GOAWAY, after which input is ignored. So
+do floods: frames that bring nothing, without end or unread answers (RFC 9113, 10.5).
 
 Spec: engine-contract 4.2 and 4.4; DESIGN 6, engine side.
 """
@@ -182,6 +183,8 @@ cdef class Connection(Streams):
 
     cdef void on_frame(self, uint8_t kind, uint8_t flags, uint32_t id, const uint8_t *at, size_t size) noexcept nogil:
         cdef StreamState *state
+        if kind != DATA and kind != HEADERS and kind != CONTINUATION:
+            self.endure(1)
         if self.block_stream and (kind != CONTINUATION or id != self.block_stream):
             self.fail(PROTOCOL_ERROR, "a header block was interrupted")
         elif kind == DATA:
@@ -205,7 +208,7 @@ cdef class Connection(Streams):
             elif flags & ACK:
                 self.pongs += 1
             else:
-                self.answer(PING, at, size)
+                self.put(PING, ACK, 0, at, size)
         elif kind == GOAWAY:
             if size < 8:
                 self.fail(FRAME_SIZE_ERROR, "GOAWAY of a wrong size")
@@ -251,6 +254,10 @@ cdef class Connection(Streams):
                 self.fail(PROTOCOL_ERROR, "more padding than data")
                 return
         state = self.find(id)
+        if size > padding:
+            self.relax(1)
+        elif state is NULL or not flags & END_STREAM:
+            self.endure(1)
         if state is NULL or state.flags & (BROKEN | REMOTE_CLOSED):
             return
         state.charged += <int64_t>size
@@ -307,7 +314,11 @@ cdef class Connection(Streams):
             return
         event.id, event.size, event.end = 0, self.block.size, (self.block_flags & END_STREAM) != 0
         # For a stream that is over the block counts only for the compression state.
-        if state is not NULL and not state.flags & (BROKEN | REMOTE_CLOSED):
+        if state is NULL or state.flags & (BROKEN | REMOTE_CLOSED):
+            self.endure(1)
+        else:
+            if state.flags & HEADERS_SEEN and not event.end:
+                self.endure(1)
             event.id = self.block_stream
             state.flags |= HEADERS_SEEN
             if event.end:
@@ -323,10 +334,12 @@ cdef class Connection(Streams):
         elif size % 6 or (flags & ACK and size):
             self.fail(FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
         elif not flags & ACK:
+            # Each may concern every stream.
+            self.endure(<int64_t>(size // 6))
             for place in range(0, size, 6):
                 self.on_setting(<uint32_t>at[place] << 8 | at[place + 1], get32(at + place + 2))
             self.settled = True
-            self.answer(SETTINGS, NULL, 0)
+            self.put(SETTINGS, ACK, 0, NULL, 0)
 
     cdef void on_setting(self, uint32_t name, uint32_t value) noexcept nogil:
         cdef StreamState *state

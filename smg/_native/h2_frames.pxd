@@ -70,10 +70,3 @@ cdef inline bint write_frame(
     put32(at + 5, stream)
     out.size += FRAME_HEAD
     return buffer_append(out, payload, size)
-
-
-cdef inline bint write_word(Buffer *out, uint8_t kind, uint32_t stream, uint32_t word) noexcept nogil:
-    """Write a frame whose payload is one number: WINDOW_UPDATE, RST_STREAM."""
-    cdef uint8_t[4] payload
-    put32(payload, word)
-    return write_frame(out, kind, 0, stream, payload, 4)

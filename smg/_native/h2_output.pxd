@@ -19,10 +19,14 @@ cdef class Output:
     cdef bint has_failed
     cdef uint32_t error
     cdef const char *reason
+    # How many frames that bring nothing are still taken, and when that was last counted (seconds).
+    cdef int64_t patience
+    cdef double counted_at
 
     cdef void fill(self) noexcept nogil
     cdef bint send_some(self, StreamState *state) noexcept nogil
     cdef void put(self, uint8_t kind, uint8_t flags, uint32_t stream, const void *payload, size_t size) noexcept nogil
     cdef void put_word(self, uint8_t kind, uint32_t stream, uint32_t word) noexcept nogil
-    cdef void answer(self, uint8_t kind, const void *payload, size_t size) noexcept nogil
+    cdef void endure(self, int64_t cost) noexcept nogil
+    cdef void relax(self, int64_t count) noexcept nogil
     cdef void fail(self, uint32_t code, const char *reason) noexcept nogil

@@ -11,7 +11,6 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from smg._native.buffer cimport Buffer, buffer_append, buffer_clear, buffer_drop
 from smg._native.grpc_stream cimport BROKEN, SENDING, StreamState
 from smg._native.h2_frames cimport (
-    ACK,
     DATA,
     DEFAULT_WINDOW,
     END_STREAM,
@@ -23,8 +22,8 @@ from smg._native.h2_frames cimport (
     PING,
     put32,
     write_frame,
-    write_word,
 )
+from smg._native.monotonic cimport monotonic
 
 cdef extern from "<sys/socket.h>" nogil:
     Py_ssize_t send(int fd, const void *data, size_t size, int flags)
@@ -35,9 +34,14 @@ cdef enum:
     WRITE_SIZE = 64 << 10
     # Bytes sent until others on the event loop have their turn: a peer on this machine takes them as fast as we write.
     TURN = 128 << 10
-    # A peer that lets so many bytes pile up on our side asks and does not listen.
+    # A peer that lets so many bytes pile up on our side does not read.
     MAX_BACKLOG = 4 << 20
     KEPT = 64 << 10
+    # Frames that bring nothing: so many at once, and so many in each second. Peers that work well need some tens.
+    PATIENCE = 10_000
+    PATIENCE_PER_SECOND = 1_000
+    # What a peer may have to say about one DATA frame of ours: windows, and pings that measure the way.
+    REPLIES = 4
 
 
 cdef class Output:
@@ -46,6 +50,7 @@ cdef class Output:
     def __cinit__(self, *args, **kwargs):
         self.peer_frame = LARGEST_FRAME
         self.peer_window = self.send_window = DEFAULT_WINDOW
+        self.patience, self.counted_at = PATIENCE, monotonic()
         if not buffer_append(&self.out, <const char *>b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24):
             raise MemoryError
 
@@ -154,23 +159,38 @@ cdef class Output:
         state.sent += part
         state.send_window -= <int64_t>part
         self.send_window -= <int64_t>part
+        self.relax(REPLIES)
         return True
 
     cdef void put(self, uint8_t kind, uint8_t flags, uint32_t stream, const void *payload, size_t size) noexcept nogil:
         # Nothing follows GOAWAY.
-        if not self.has_failed and not write_frame(&self.out, kind, flags, stream, payload, size):
+        if self.has_failed:
+            return
+        if self.out.size - self.sent > MAX_BACKLOG:
+            self.fail(ENHANCE_YOUR_CALM, "the peer does not read")
+        elif not write_frame(&self.out, kind, flags, stream, payload, size):
             self.fail(INTERNAL_ERROR, "no memory for output")
 
     cdef void put_word(self, uint8_t kind, uint32_t stream, uint32_t word) noexcept nogil:
-        if not self.has_failed and not write_word(&self.out, kind, stream, word):
-            self.fail(INTERNAL_ERROR, "no memory for output")
+        """Write a frame whose payload is one number: WINDOW_UPDATE, RST_STREAM."""
+        cdef uint8_t[4] payload
+        put32(payload, word)
+        self.put(kind, 0, stream, payload, 4)
 
-    cdef void answer(self, uint8_t kind, const void *payload, size_t size) noexcept nogil:
-        """Acknowledge what the peer may ask for without end."""
-        if self.out.size - self.sent > MAX_BACKLOG:
-            self.fail(ENHANCE_YOUR_CALM, "the peer asks and does not listen")
-        else:
-            self.put(kind, ACK, 0, payload, size)
+    cdef void endure(self, int64_t cost) noexcept nogil:
+        """Count a frame that brings nothing; too many of them in too short a time are an attack (RFC 9113, 10.5)."""
+        cdef double now
+        self.patience -= cost
+        if self.patience < 0:
+            now = monotonic()
+            self.relax(<int64_t>min((now - self.counted_at) * PATIENCE_PER_SECOND, <double>PATIENCE))
+            self.counted_at = now
+            if self.patience < 0:
+                self.fail(ENHANCE_YOUR_CALM, "a flood of frames that bring nothing")
+
+    cdef void relax(self, int64_t count) noexcept nogil:
+        """Something useful has happened: as many useless frames more are taken."""
+        self.patience = min(self.patience + count, <int64_t>PATIENCE)
 
     cdef void fail(self, uint32_t code, const char *reason) noexcept nogil:
         """The connection is of no more use: say so, once."""

@@ -8,7 +8,7 @@ client has stopped reading.
 from libc.stdint cimport uint8_t, uint32_t
 
 from smg._native.buffer cimport Buffer
-from smg._native.wire cimport ChunkLayout, Layout
+from smg._native.wire cimport Chunk, ChunkLayout, Layout
 
 cdef enum Delivery:
     TAKEN = 0
@@ -30,11 +30,16 @@ cdef struct Consumer:
 cdef struct Collection:
     # NULL: all messages stay bytes.
     const ChunkLayout *layout
+    # That of the last chunk that had a new one, which Python was shown.
+    Buffer label
     Buffer records
     Buffer ids
     Buffer text
 
 
+cdef int read_tokens(
+    const Collection *collection, const uint8_t *message, size_t size, Chunk *chunk, Buffer *ids
+) noexcept nogil
 cdef int collect_messages(void *row, const uint8_t *message, size_t size) noexcept nogil
 cdef int collect_tokens(void *row, const uint8_t *message, size_t size) noexcept nogil
 
@@ -44,6 +49,7 @@ cdef class Tokens:
     cdef readonly list ids
     cdef readonly uint32_t prompt_tokens
     cdef readonly uint32_t cached_tokens
+    cdef readonly uint32_t reasoning_tokens
 
 
 cdef class Inlet:

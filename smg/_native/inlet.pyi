@@ -3,7 +3,10 @@
 from smg._native.wire import Layout
 
 class Tokens:
-    """New ids of one choice, of one or more chunks. Counts are the engine's: prompt the last, cached the highest."""
+    """New ids of one choice, of one or more chunks.
+
+    Counts are the engine's: of the prompt the last, others the highest.
+    """
 
     @property
     def index(self) -> int: ...
@@ -13,12 +16,14 @@ class Tokens:
     def prompt_tokens(self) -> int: ...
     @property
     def cached_tokens(self) -> int: ...
+    @property
+    def reasoning_tokens(self) -> int: ...
 
 class Inlet:
     """Messages that somebody receives, for whatever consumer is attached: one that collects for Python at first.
 
-    With ``layout``, plain chunks of that contract are collected as Tokens, else every message as bytes.
-    ``StreamFeed`` attaches a consumer that feeds rows.
+    With ``layout``, plain chunks of that contract are collected as Tokens, else every message as bytes. So is a chunk
+    whose label is not that of the one before. ``StreamFeed`` attaches a consumer that feeds rows.
     """
 
     def __init__(self, layout: Layout | None = None) -> None: ...

@@ -11,9 +11,10 @@ the last record is about joins that record, so a burst of chunks costs Python on
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from smg._native.buffer cimport Buffer, buffer_append, buffer_clear, buffer_reserve
-from smg._native.wire cimport HOT, NO_MEMORY, Chunk, Layout, read_chunk
+from smg._native.wire cimport COLD, HOT, NO_MEMORY, Chunk, Layout, read_chunk
 
 cdef enum:
     # Memory an inlet keeps between reads, in bytes per buffer.
@@ -30,6 +31,7 @@ cdef struct Record:
     uint32_t index
     uint32_t prompt_tokens
     uint32_t cached_tokens
+    uint32_t reasoning_tokens
     # Bytes of text, or ids.
     size_t count
 
@@ -44,7 +46,7 @@ cdef inline Record *_record(Buffer *records, uint32_t kind) noexcept nogil:
     cdef Record *record = <Record *>buffer_reserve(records, sizeof(Record))
     if record is not NULL:
         record.kind = kind
-        record.index = record.prompt_tokens = record.cached_tokens = 0
+        record.index = record.prompt_tokens = record.cached_tokens = record.reasoning_tokens = 0
         record.count = 0
         records.size += sizeof(Record)
     return record
@@ -63,8 +65,29 @@ cdef int collect_messages(void *row, const uint8_t *message, size_t size) noexce
     return HELD
 
 
+cdef bint _new(const Collection *collection, const Chunk *chunk) noexcept nogil:
+    """The chunk has a label that Python has not been shown."""
+    if chunk.label is NULL:
+        return False
+    if chunk.label_size != collection.label.size:
+        return True
+    return chunk.label_size != 0 and memcmp(chunk.label, collection.label.data, chunk.label_size) != 0
+
+
+cdef int read_tokens(
+    const Collection *collection, const uint8_t *message, size_t size, Chunk *chunk, Buffer *ids
+) noexcept nogil:
+    """``read_chunk``, but a chunk with a new label is COLD. The collection remembers it when it collects the message."""
+    cdef size_t before = ids.size
+    cdef int verdict = read_chunk(message, size, collection.layout, chunk, ids)
+    if verdict == HOT and _new(collection, chunk):
+        ids.size = before
+        return COLD
+    return verdict
+
+
 cdef int collect_tokens(void *row, const uint8_t *message, size_t size) noexcept nogil:
-    """Consumer of the vLLM contract: keep a plain chunk's ids, any other message's bytes. ``row`` is a Collection."""
+    """Consumer of the layout's contract: keep a plain chunk's ids, any other message's bytes. ``row`` is a Collection."""
     cdef Collection *collection = <Collection *>row
     cdef Chunk chunk
     cdef size_t before = collection.ids.size
@@ -73,6 +96,12 @@ cdef int collect_tokens(void *row, const uint8_t *message, size_t size) noexcept
     if verdict == NO_MEMORY:
         return NO_ROOM
     if verdict != HOT:
+        return collect_messages(row, message, size)
+    if _new(collection, &chunk):
+        collection.ids.size = before
+        collection.label.size = 0
+        if not buffer_append(&collection.label, chunk.label, chunk.label_size):
+            return NO_ROOM
         return collect_messages(row, message, size)
     record = _last(&collection.records)
     if record is NULL or record.kind != TOKENS or record.index != chunk.index:
@@ -83,6 +112,7 @@ cdef int collect_tokens(void *row, const uint8_t *message, size_t size) noexcept
     record.count += (collection.ids.size - before) // sizeof(uint32_t)
     record.prompt_tokens = chunk.prompt_tokens
     record.cached_tokens = max(record.cached_tokens, chunk.cached_tokens)
+    record.reasoning_tokens = max(record.reasoning_tokens, chunk.reasoning_tokens)
     return HELD
 
 
@@ -93,16 +123,21 @@ cdef void _clear(Collection *collection, size_t keep) noexcept:
 
 
 cdef class Tokens:
-    """New ids of one choice, of one or more chunks. Counts are the engine's: prompt the last, cached the highest."""
+    """New ids of one choice, of one or more chunks.
+
+    Counts are the engine's: of the prompt the last, others the highest.
+    """
 
     def __repr__(self):
-        return f"Tokens({self.index}, {self.ids}, {self.prompt_tokens}, {self.cached_tokens})"
+        counts = f"{self.prompt_tokens}, {self.cached_tokens}, {self.reasoning_tokens}"
+        return f"Tokens({self.index}, {self.ids}, {counts})"
 
 
 cdef class Inlet:
     """Messages that somebody receives, for whatever consumer is attached; it collects for Python at first.
 
-    With ``layout``, plain chunks of that contract are collected as Tokens, else every message as bytes.
+    With ``layout``, plain chunks of that contract are collected as Tokens, else every message as bytes. So is a chunk
+    whose label is not that of the one before.
     """
 
     def __init__(self, Layout layout=None):
@@ -112,6 +147,7 @@ cdef class Inlet:
 
     def __dealloc__(self):
         _clear(&self.collection, 0)
+        buffer_clear(&self.collection.label, 0)
 
     def abandon(self):
         """Drop what has been collected: nobody will take it."""
@@ -155,6 +191,7 @@ cdef class Inlet:
                 id += record.count
                 tokens.prompt_tokens = record.prompt_tokens
                 tokens.cached_tokens = max(tokens.cached_tokens, record.cached_tokens)
+                tokens.reasoning_tokens = max(tokens.reasoning_tokens, record.reasoning_tokens)
             record += 1
         _clear(&self.collection, KEPT)
         return out

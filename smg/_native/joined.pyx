@@ -1,13 +1,24 @@
 """Concatenation of large buffers without the GIL: requests with images are megabytes, and token streams must not wait.
 
 ``bytes.join`` holds the GIL while it copies and while the kernel hands out fresh pages, which takes milliseconds per
-ten megabytes. Here only the allocation does.
+ten megabytes. Here only the allocation does, unless there is little to copy.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.string cimport memcpy
+
+cdef enum:
+    # Bytes from which on others may run meanwhile. For less, having to wait for the GIL afterwards can cost far more.
+    LARGE = 1 << 20
+
+
+cdef void _copy(const Py_buffer *views, Py_ssize_t count, char *out) noexcept nogil:
+    cdef Py_ssize_t index
+    for index in range(count):
+        memcpy(out, views[index].buf, views[index].len)
+        out += views[index].len
 
 
 def join(list parts not None):
@@ -29,10 +40,11 @@ def join(list parts not None):
         result = PyBytes_FromStringAndSize(NULL, total)
         # Nobody else has seen these bytes yet, so they may still be written.
         out = PyBytes_AS_STRING(result)
-        with nogil:
-            for index in range(count):
-                memcpy(out, views[index].buf, views[index].len)
-                out += views[index].len
+        if total >= LARGE:
+            with nogil:
+                _copy(views, count, out)
+        else:
+            _copy(views, count, out)
         return result
     finally:
         for index in range(opened):

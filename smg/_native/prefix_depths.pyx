@@ -199,9 +199,9 @@ cdef class PrefixDepths(PrefixTickets):
                 self._known(slots[at])
                 places[at] = slots[at]
                 planes[at] = plane
-            with nogil:
-                self.lanes(places, planes, count, asked, places + count)
-                self.depths(keys, asked, depths)
+            # Without giving the GIL away: this takes less than a tenth of a millisecond.
+            self.lanes(places, planes, count, asked, places + count)
+            self.depths(keys, asked, depths)
             return [depths[places[count + at]] for at in range(count)]
         finally:
             free(places)

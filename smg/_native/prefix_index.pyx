@@ -37,7 +37,7 @@ cdef enum:
     _BATCH = 32
     _MISSED = 64
     _LATE = 4096
-    # Entries that are made between two looks at the clock.
+    # Blocks that are entered between two looks at the clock.
     _PAUSE = 8
     # Below this, an operation takes less time than giving the GIL away can cost.
     _LONG = 256
@@ -88,7 +88,9 @@ cdef class PrefixIndex(PrefixDepths):
             return 0
         if self._late_count:
             self.flush()
-        if keys.count - start >= _LONG:
+        # With a time limit it is too short for that, too: who gives the GIL away waits until it is given back, which takes
+        # tens of milliseconds if its holder is a thread of low priority that waits for a processor.
+        if until is NULL and keys.count - start >= _LONG:
             with nogil:
                 written = self._write(keys.keys, start, keys.count, tick, ticket, until, missed, &misses)
         else:
@@ -117,8 +119,9 @@ cdef class PrefixIndex(PrefixDepths):
         """
         cdef cell group = column_of(ticket) >> 6, bit = <cell>1 << (column_of(ticket) & 63)
         cdef cell floor = c_load_acquire(self._table.floor), used, key
-        cdef int64_t at, end, entered = 0
+        cdef int64_t at, end
         cdef int outcome
+        cdef int64_t begin = start
         cdef Place places[_BATCH]
         self._enter()
         if c_load_acquire(self._map + slot_of(ticket)) != ticket:
@@ -132,6 +135,12 @@ cdef class PrefixIndex(PrefixDepths):
             for at in range(start, end):
                 seek(&self._table, grouped(keys[at], group), &places[at - start])
             for at in range(start, end):
+                # What takes time is to lay out shards anew, and many are full at about the same time; but memory that is
+                # not in the cache adds up, too.
+                if until is not NULL and at % _PAUSE == 0 and at > begin and monotonic() >= until[0]:
+                    until[0] = 0
+                    self._exit()
+                    return at
                 key = grouped(keys[at], group)
                 used = used_at(tick, at, group)
                 if touch(&self._table, key, bit, used, floor, &places[at - start]):
@@ -144,12 +153,6 @@ cdef class PrefixIndex(PrefixDepths):
                     if misses[0] < _MISSED:
                         missed[misses[0]] = at
                     misses[0] += 1
-                entered += 1
-                # What takes time is to lay out shards anew, and many are full at about the same time.
-                if until is not NULL and entered % _PAUSE == 0 and at + 1 < count and monotonic() >= until[0]:
-                    until[0] = 0
-                    self._exit()
-                    return at + 1
             start = end
         self._exit()
         return count

@@ -38,8 +38,9 @@ cdef enum:
     _STEPS = 8
     _FINE_END = 128
     _MIDDLE_END = 640
-    # Below this, hashing takes less time than giving the GIL away can cost.
-    _LONG = 16 * 1024
+    # Below this many bytes, hashing takes less time (a tenth of a millisecond) than giving the GIL away can cost: who has
+    # it next may be a thread of low priority that then waits for a processor.
+    _LONG = 1 << 20
 
 
 cdef uint64_t chain(uint64_t before, uint64_t content) noexcept nogil:
@@ -185,9 +186,11 @@ cdef PrefixKeys _of_array(PrefixKeys self, const uint32_t[::1] ids, int64_t bloc
     self.block = block
     self.units = ids.shape[0]
     self._allocate(self.units // block)
-    if self.count:
+    if 4 * self.units >= _LONG:
         with nogil:
             _walk(<const unsigned char *>&ids[0], 4 * block, salt, adapter, self.count, self.keys)
+    elif self.count:
+        _walk(<const unsigned char *>&ids[0], 4 * block, salt, adapter, self.count, self.keys)
     return self
 
 
@@ -206,7 +209,7 @@ cdef PrefixKeys keys_of_tokens(object ids, int64_t block, uint64_t salt, uint64_
     if self.count == 0:
         return self
     tokens = narrow_ids(given, self.count * block)
-    if self.units >= _LONG:
+    if 4 * self.units >= _LONG:
         with nogil:
             _walk(<unsigned char *>tokens, 4 * block, salt, adapter, self.count, self.keys)
     else:

@@ -1,7 +1,7 @@
 """JSON string escaping and server-sent-event templates with holes, to bytes.
 
-Two passes over the text's UTF-8: one measures, one writes into a bytes object of exactly that size. Both run without
-the GIL and touch no Python object, so the cost per event is two scans and one allocation.
+Two passes over the text's UTF-8: one measures, one writes into a bytes object of exactly that size. Both touch no Python
+object, so the cost per event is two scans and one allocation; for long texts they run without the GIL.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -9,6 +9,10 @@ from libc.string cimport memcpy
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+cdef enum:
+    # Bytes from which on others may run meanwhile. For less, having to wait for the GIL afterwards can cost far more.
+    LONG = 256 << 10
 
 # How many bytes each byte becomes: 1 as it is, 2 for \" \\ \b \f \n \r \t, 6 for the other controls (\u00XX).
 cdef unsigned char WIDTH[256]
@@ -85,13 +89,29 @@ def escape(str text not None):
     """
     cdef Py_ssize_t size, escaped
     cdef const unsigned char *source = <const unsigned char *>PyUnicode_AsUTF8AndSize(text, &size)
+    escaped = _measured(source, size)
+    cdef bytes result = PyBytes_FromStringAndSize(NULL, escaped)
+    _written(source, size, escaped, PyBytes_AS_STRING(result))
+    return result
+
+
+cdef Py_ssize_t _measured(const unsigned char *source, Py_ssize_t size) noexcept:
+    """As ``escaped_size``."""
+    cdef Py_ssize_t escaped
+    if size < LONG:
+        return escaped_size(source, size)
     with nogil:
         escaped = escaped_size(source, size)
-    cdef bytes result = PyBytes_FromStringAndSize(NULL, escaped)
-    cdef char *out = PyBytes_AS_STRING(result)
+    return escaped
+
+
+cdef char *_written(const unsigned char *source, Py_ssize_t size, Py_ssize_t escaped, char *out) noexcept:
+    """As ``write_escaped``."""
+    if size < LONG:
+        return write_escaped(source, size, escaped, out)
     with nogil:
-        write_escaped(source, size, escaped, out)
-    return result
+        out = write_escaped(source, size, escaped, out)
+    return out
 
 
 cdef int hole_kind(object name) except -1:
@@ -115,8 +135,7 @@ def fill(tuple pieces not None, tuple holes not None, str text not None, long lo
     cdef bytes piece
     if len(pieces) != count + 1:
         raise ValueError(f"{len(pieces)} pieces do not fit {count} holes")
-    with nogil:
-        escaped = escaped_size(source, size)
+    escaped = _measured(source, size)
     for index in range(count):
         total += escaped if hole_kind(holes[index]) == TEXT else digit_count
     for piece in pieces:
@@ -133,8 +152,7 @@ def fill(tuple pieces not None, tuple holes not None, str text not None, long lo
         if index == count:
             break
         if hole_kind(holes[index]) == TEXT:
-            with nogil:
-                out = write_escaped(source, size, escaped, out)
+            out = _written(source, size, escaped, out)
         else:
             memcpy(out, digits + DIGITS - digit_count, digit_count)
             out += digit_count

@@ -16,6 +16,8 @@ from libc.string cimport memchr, memset
 # A row of the table costs 4 bytes per column; real stop lists stay far below this.
 cdef enum:
     MAX_TABLE_BYTES = 8 * 1024 * 1024
+    # Bytes from which on others may run meanwhile. For less, having to wait for the GIL afterwards can cost far more.
+    LONG = 64 << 10
 
 
 cdef inline Py_ssize_t _skip(const Dfa *dfa, const unsigned char *data, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
@@ -65,6 +67,20 @@ cdef Py_ssize_t longest_at(const Dfa *dfa, const unsigned char *data, Py_ssize_t
             longest = at
             pattern[0] = number
     return longest
+
+
+cdef Py_ssize_t _next_match(
+    const Dfa *dfa, const unsigned char *data, Py_ssize_t at, Py_ssize_t size, Py_ssize_t *length, int32_t *pattern
+) noexcept nogil:
+    """Return the end of the next match from ``at`` on, ``length`` and number of what matches; else ``size`` and 0."""
+    length[0] = 0
+    while length[0] == 0:
+        at = _skip(dfa, data, at, size)
+        if at == size:
+            break
+        length[0] = longest_at(dfa, data + at, size - at, pattern)
+        at += length[0] if length[0] else 1
+    return at
 
 
 cdef class StopAutomaton:
@@ -230,9 +246,11 @@ cdef class StopAutomaton:
         cdef Py_ssize_t end = -1
         if not 0 <= state < self.dfa.states:
             raise ValueError(f"no state {state}")
-        if data.shape[0]:
+        if data.shape[0] >= LONG:
             with nogil:
                 end = find(&self.dfa, &data[0], data.shape[0], &state)
+        elif data.shape[0]:
+            end = find(&self.dfa, &data[0], data.shape[0], &state)
         return state, end, self.dfa.match[state] if end >= 0 else -1
 
     def leftmost(self, const unsigned char[::1] data not None):
@@ -241,17 +259,14 @@ cdef class StopAutomaton:
         This is how tokenizers cut their added tokens out of a text.
         """
         cdef list found = []
-        cdef Py_ssize_t at = 0, size = data.shape[0], length
+        cdef Py_ssize_t at = 0, size = data.shape[0], length = 0
         cdef int32_t pattern = -1
         while at < size:
-            with nogil:
-                length = 0
-                while length == 0:
-                    at = _skip(&self.dfa, &data[0], at, size)
-                    if at == size:
-                        break
-                    length = longest_at(&self.dfa, &data[at], size - at, &pattern)
-                    at += length if length else 1
+            if size - at >= LONG:
+                with nogil:
+                    at = _next_match(&self.dfa, &data[0], at, size, &length, &pattern)
+            else:
+                at = _next_match(&self.dfa, &data[0], at, size, &length, &pattern)
             if length:
                 found.append((at, pattern))
         return found

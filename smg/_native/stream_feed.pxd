@@ -14,6 +14,7 @@ cdef struct Lane:
     # The engine's counts, and how many ids the row had at ``resume``.
     uint32_t prompt_tokens
     uint32_t cached_tokens
+    uint32_t reasoning_tokens
     Py_ssize_t told
     # It got a message since the last pause.
     bint fed

@@ -9,14 +9,15 @@ class StreamFeed:
     """Feeds the messages of ``inlet`` to ``rows`` of ``table``, row ``i`` being the choice ``i`` of the generation.
 
     It starts paused. All rows are tapped, or all are direct and have one sink. A sink that has ``lend`` and
-    ``give_back`` (``core.stream.SocketSink``) has its socket written to; another one gets ``write`` in ``pause``.
+    ``give_back`` (``core.stream.SocketSink``) has its socket written to; another one gets ``write`` in ``pause``. All
+    rows with numbered events of one response belong to one feed, since several would send them out of order.
     Raises KeyError for a row that is not open, ValueError for rows that cannot be fed (see ``feeds``).
     """
 
     def __init__(self, inlet: Inlet, table: StreamTable, rows: Sequence[int]) -> None: ...
     @staticmethod
     def feeds(table: StreamTable, rows: Sequence[int]) -> bool:
-        """Tell whether these rows can be fed natively: tapped or direct alike, one sink, no numbered events."""
+        """Tell whether these rows can be fed natively: tapped or direct alike, one sink."""
 
     @property
     def last_sent(self) -> float:

@@ -17,11 +17,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from smg._native.buffer cimport Buffer, buffer_append, buffer_clear
-from smg._native.inlet cimport NO_ROOM, TAKEN, Collection, Inlet, Tokens, collect_messages, collect_tokens
+from smg._native.inlet cimport NO_ROOM, TAKEN, Collection, Inlet, Tokens, collect_tokens, read_tokens
 from smg._native.monotonic cimport monotonic
 from smg._native.stream_row cimport Bytes, row_feed, row_feed_direct
 from smg._native.stream_table cimport Cell, StreamTable
-from smg._native.wire cimport HOT, NO_MEMORY, Chunk, read_chunk
+from smg._native.wire cimport HOT, NO_MEMORY, Chunk
 
 cdef extern from "<sys/uio.h>" nogil:
     cdef struct iovec:
@@ -70,7 +70,7 @@ cdef int _on_message(void *consumer, const uint8_t *message, size_t size) noexce
     if not pump.open:
         return collect_tokens(pump.collection, message, size)
     pump.ids.size = 0
-    verdict = read_chunk(message, size, pump.collection.layout, &chunk, &pump.ids)
+    verdict = read_tokens(pump.collection, message, size, &chunk, &pump.ids)
     if verdict == NO_MEMORY:
         return NO_ROOM
     if verdict != HOT or not _fits(pump, &chunk):
@@ -80,6 +80,7 @@ cdef int _on_message(void *consumer, const uint8_t *message, size_t size) noexce
     lane.fed = True
     lane.prompt_tokens = chunk.prompt_tokens
     lane.cached_tokens = max(lane.cached_tokens, chunk.cached_tokens)
+    lane.reasoning_tokens = max(lane.reasoning_tokens, chunk.reasoning_tokens)
     # Set in advance: the error of a function that ran out of memory cannot be caught here.
     pump.broken = True
     _feed(pump, lane)
@@ -93,13 +94,12 @@ cdef int _on_message(void *consumer, const uint8_t *message, size_t size) noexce
 
 
 cdef int _feed(Pump *pump, Lane *lane) except -1 nogil:
-    cdef long long unnumbered = 0
     cdef const int32_t *ids = <const int32_t *>pump.ids.data
     cdef Py_ssize_t count = <Py_ssize_t>(pump.ids.size // sizeof(int32_t))
     if lane.template is NULL:
         row_feed(lane.row, ids, count)
     else:
-        row_feed_direct(lane.row, lane.template, ids, count, &unnumbered, &pump.events)
+        row_feed_direct(lane.row, lane.template, ids, count, &pump.events)
     pump.broken = False
     return 0
 
@@ -188,7 +188,7 @@ cdef class StreamFeed:
 
     @staticmethod
     def feeds(StreamTable table not None, rows):
-        """Tell whether these rows can be fed natively: tapped or direct alike, one sink, no numbered events.
+        """Tell whether these rows can be fed natively: tapped or direct alike, one sink.
 
         Rows that a parser reads are alike by turns.
         """
@@ -198,7 +198,7 @@ cdef class StreamFeed:
             return False
         first = next((cell for cell in cells if (<Cell>cell).sink is not None), cells[0])
         for cell in cells:
-            if cell.template.numbered or (cell.sink is not first.sink and not (cell.sink is None and cell.row.parsed)):
+            if cell.sink is not first.sink and not (cell.sink is None and cell.row.parsed):
                 return False
         return True
 
@@ -282,6 +282,7 @@ cdef class StreamFeed:
         cdef Py_ssize_t at
         tokens.index, tokens.ids = index, []
         tokens.prompt_tokens, tokens.cached_tokens = lane.prompt_tokens, lane.cached_tokens
+        tokens.reasoning_tokens = lane.reasoning_tokens
         lane.fed = False
         if lane.row.taken.size > lane.told and (lane.template is NULL or cell.tells()):
             ids = [lane.row.taken.data[at] for at in range(lane.told, lane.row.taken.size)]

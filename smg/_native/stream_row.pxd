@@ -28,7 +28,8 @@ cdef struct Template:
     # Kind of each hole (``sse.TEXT``, ``sse.SEQUENCE``).
     unsigned char *kinds
     Py_ssize_t holes
-    bint numbered
+    # Where the running numbers come from (``counter.Counter.value``); NULL when there is no hole for one.
+    long long *counter
 
 
 cdef struct Row:
@@ -77,7 +78,7 @@ cdef struct Row:
 
 cdef int32_t *ids_room(Ids *ids, Py_ssize_t count) except NULL nogil
 cdef int ids_append(Ids *ids, int32_t token) except -1 nogil
-cdef int template_fill(Template *template, tuple pieces, tuple holes) except -1
+cdef int template_fill(Template *template, tuple pieces, tuple holes, long long *counter) except -1
 cdef void template_free(Template *template) noexcept
 cdef int row_take(Row *row, int32_t token) except -1 nogil
 cdef int row_flush(Row *row) except -1 nogil
@@ -85,10 +86,10 @@ cdef void row_wait(
     Row *row, const Dfa *marks, JsonState *json, PythonState *python, bint quoted, bint kept
 ) noexcept nogil
 cdef Py_ssize_t row_feed(Row *row, const int32_t *ids, Py_ssize_t count) except -1 nogil
-cdef int row_write_ready(Row *row, const Template *template, long long *sequence, Bytes *out) except -1 nogil
+cdef int row_write_ready(Row *row, const Template *template, Bytes *out) except -1 nogil
 cdef int template_write(
-    const Template *template, const unsigned char *text, Py_ssize_t size, long long sequence, Bytes *out
+    const Template *template, const unsigned char *text, Py_ssize_t size, Bytes *out
 ) except -1 nogil
 cdef Py_ssize_t row_feed_direct(
-    Row *row, const Template *template, const int32_t *ids, Py_ssize_t count, long long *sequence, Bytes *out
+    Row *row, const Template *template, const int32_t *ids, Py_ssize_t count, Bytes *out
 ) except -1 nogil

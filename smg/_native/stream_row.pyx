@@ -182,12 +182,12 @@ cdef Py_ssize_t row_feed(Row *row, const int32_t *ids, Py_ssize_t count) except 
 
 
 cdef int template_write(
-    const Template *template, const unsigned char *text, Py_ssize_t size, long long sequence, Bytes *out
+    const Template *template, const unsigned char *text, Py_ssize_t size, Bytes *out
 ) except -1 nogil:
-    """Write one event behind those in ``out``."""
+    """Write one event behind those in ``out``, with the next number of the template's counter."""
     cdef Py_ssize_t hole, start = 0, escaped = escaped_size(text, size)
     cdef char digits[DIGITS]
-    cdef int digit_count = write_decimal(sequence, digits) if template.numbered else 0
+    cdef int digit_count = 0 if template.counter == NULL else write_decimal(template.counter[0], digits)
     cdef Py_ssize_t room = template.ends[template.holes] + template.holes * max(escaped, digit_count)
     cdef char *at = <char *>_more(out, room)
     for hole in range(template.holes + 1):
@@ -202,6 +202,8 @@ cdef int template_write(
             memcpy(at, digits + DIGITS - digit_count, digit_count)
             at += digit_count
     out.size = <unsigned char *>at - out.data
+    if template.counter != NULL:
+        template.counter[0] += 1
     return 0
 
 
@@ -238,7 +240,7 @@ cdef Py_ssize_t _unparsed(Row *row) noexcept nogil:
     return free
 
 
-cdef int row_write_ready(Row *row, const Template *template, long long *sequence, Bytes *out) except -1 nogil:
+cdef int row_write_ready(Row *row, const Template *template, Bytes *out) except -1 nogil:
     """Write the text that may leave, if any, as one event."""
     cdef Py_ssize_t end = _unparsed(row) if row.parsed else row.ready
     cdef Py_ssize_t size = end - row.sent, inside
@@ -251,26 +253,26 @@ cdef int row_write_ready(Row *row, const Template *template, long long *sequence
         row.inside.size = 0
         write_escaped(text, size, inside, <char *>_more(&row.inside, inside))
         text, size = row.inside.data, inside
-    template_write(template, text, size, sequence[0], out)
-    sequence[0] += template.numbered
+    template_write(template, text, size, out)
     row.sent = end
     return 0
 
 
 cdef Py_ssize_t row_feed_direct(
-    Row *row, const Template *template, const int32_t *ids, Py_ssize_t count, long long *sequence, Bytes *out
+    Row *row, const Template *template, const int32_t *ids, Py_ssize_t count, Bytes *out
 ) except -1 nogil:
-    """Do what ``row_feed`` does, and write one event for each token that yields text, numbered from ``sequence``."""
+    """Do what ``row_feed`` does, and write one event for each token that yields text."""
     cdef Py_ssize_t at = 0
     while at < count and not row.over:
         row_take(row, ids[at])
-        row_write_ready(row, template, sequence, out)
+        row_write_ready(row, template, out)
         at += 1
     return at
 
 
-cdef int template_fill(Template *template, tuple pieces, tuple holes) except -1:
-    """Read an (empty) template; ``template_free`` is due also after an error. Raises ValueError if it does not fit."""
+cdef int template_fill(Template *template, tuple pieces, tuple holes, long long *counter) except -1:
+    """Read an (empty) template, whose numbers are those of ``counter``, if it has any. ``template_free`` is due also after
+    an error. Raises ValueError if pieces and holes do not fit."""
     cdef Py_ssize_t index, total = 0, count = len(holes)
     cdef bytes piece
     cdef unsigned char kind
@@ -291,7 +293,8 @@ cdef int template_fill(Template *template, tuple pieces, tuple holes) except -1:
     for index in range(count):
         kind = kinds[index]
         template.kinds[index] = kind
-        template.numbered = template.numbered or kind == SEQUENCE
+        if kind == SEQUENCE:
+            template.counter = counter
     template.holes = count
     return 0
 

@@ -1,5 +1,6 @@
 """The native StreamTable for a native source: it looks rows up with the GIL and feeds them without."""
 
+from smg._native.counter cimport Counter
 from smg._native.stream_row cimport Bytes, Ids, Row, Template
 
 
@@ -11,8 +12,8 @@ cdef class Cell:
     cdef object tap
     # None while the row is tapped.
     cdef object sink
-    cdef object counter
-    # Keep what ``row`` points into alive.
+    # Keep what ``template`` and ``row`` point into alive.
+    cdef Counter counter
     cdef object vocab
     cdef object automaton
     cdef object marks

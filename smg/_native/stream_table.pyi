@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from smg._native.counter import Counter
+
 class StreamTable:
     """Rows of running choices. Not thread-safe: it belongs to one event loop.
 
     ``output`` makes the taps' argument: ``core.stream.RowOutput`` or what takes the same six arguments in order. All
-    methods raise KeyError for a handle that is not open. Specs, decoders, taps, sinks, templates, counters and logprobs
-    are those of ``core.stream`` and ``core.batch``, which lie above this package and can only be Any here.
+    methods raise KeyError for a handle that is not open. Specs, decoders, taps, sinks, templates and logprobs are those
+    of ``core.stream`` and ``core.batch``, which lie above this package and can only be Any here.
     """
 
     def __init__(self, output: Callable[..., Any]) -> None: ...
@@ -19,7 +21,7 @@ class StreamTable:
         Raises ValueError for an empty stop string, or more of them than ``StopAutomaton`` takes.
         """
 
-    def direct(self, row: int, sink: Any, template: Any, counter: Any, wait: Any = None) -> None:
+    def direct(self, row: int, sink: Any, template: Any, counter: Counter, wait: Any = None) -> None:
         """Send the row's further text straight to ``sink``; the tap then only hears of the stop and the end.
 
         One event for each token that yields text, one write per feed. With ``wait`` only up to what a parser waits for:

@@ -16,6 +16,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free
 
+from smg._native.counter cimport Counter
 from smg._native.json_scan cimport JsonScan
 from smg._native.python_scan cimport PythonScan
 from smg._native.small_int cimport small_int
@@ -159,7 +160,7 @@ cdef class StreamTable:
             self.cells.append(cell)
         return cell.handle
 
-    def direct(self, row, sink, template, counter, wait=None):
+    def direct(self, row, sink, template, Counter counter not None, wait=None):
         """Send the row's further text straight to ``sink``; the tap then only hears of the stop and the end.
 
         With ``wait`` only up to what a parser waits for: then the tap gets the rest, and the row is tapped again. Raises
@@ -169,9 +170,9 @@ cdef class StreamTable:
         cdef StopAutomaton marks
         cdef JsonScan json
         cdef PythonScan python
-        cdef Template filled = Template(NULL, NULL, NULL, 0, False)
+        cdef Template filled = Template(NULL, NULL, NULL, 0, NULL)
         try:
-            template_fill(&filled, template.pieces, template.holes)
+            template_fill(&filled, template.pieces, template.holes, &counter.value)
         except BaseException:
             template_free(&filled)
             raise
@@ -219,18 +220,13 @@ cdef class StreamTable:
     def finish(self, row):
         """End of the engine's stream: flush held text and undecoded bytes (as U+FFFD) to the sink or the tap."""
         cdef Cell cell = self.cell_at(row)
-        cdef long long sequence = 0
         cdef bytes data = None
         if cell.row.over:
             return
         row_flush(&cell.row)
         if cell.sink is not None:
-            if cell.template.numbered:
-                sequence = cell.counter.value
             self.events.size = 0
-            row_write_ready(&cell.row, &cell.template, &sequence, &self.events)
-            if cell.template.numbered:
-                cell.counter.value = sequence
+            row_write_ready(&cell.row, &cell.template, &self.events)
             data = self.written()
         self.deliver(cell, data, (), None)
 
@@ -291,21 +287,14 @@ cdef class StreamTable:
     cdef int feed_cell(self, Cell cell, object ids, object logprobs) except -1:
         """Do what ``feed`` does. What a tap does to the table meanwhile comes after the last look at ``ids_in``."""
         cdef Py_ssize_t taken
-        cdef long long sequence = 0
         cdef bytes data = None
         if cell.row.over or self.take_in(ids) == 0:
             return 0
         if cell.sink is None:
             taken = row_feed(&cell.row, self.ids_in.data, self.ids_in.size)
         else:
-            if cell.template.numbered:
-                sequence = cell.counter.value
             self.events.size = 0
-            taken = row_feed_direct(
-                &cell.row, &cell.template, self.ids_in.data, self.ids_in.size, &sequence, &self.events
-            )
-            if cell.template.numbered:
-                cell.counter.value = sequence
+            taken = row_feed_direct(&cell.row, &cell.template, self.ids_in.data, self.ids_in.size, &self.events)
             data = self.written()
         if logprobs is not None:
             # A hidden end token is none of the text.

@@ -19,17 +19,25 @@ cdef struct Chunk:
     uint32_t prompt_tokens
     uint32_t completion_tokens
     uint32_t cached_tokens
+    uint32_t reasoning_tokens
+    # Bytes of the message itself; NULL: the chunk has none.
+    const uint8_t *label
+    size_t label_size
 
 
-# Field numbers of a contract's answer and of its chunk; ``cold`` has a bit for each field that only the contract reads.
+# Field numbers of a contract's answer and of its chunk, 0 for what it does not have; ``cold`` has a bit for each field
+# that only the contract reads.
 cdef struct ChunkLayout:
     uint32_t chunk
     uint32_t complete
+    uint32_t request_id
     uint32_t ids
     uint32_t prompt_tokens
     uint32_t completion_tokens
     uint32_t cached_tokens
     uint32_t index
+    uint32_t reasoning_tokens
+    uint32_t label
     uint64_t cold
 
 

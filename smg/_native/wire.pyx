@@ -5,11 +5,12 @@
 
 Contracts differ in the numbers of these fields (``Layout``). Nearly every message of a stream is this one, so it is read
 here, straight into arrays. Whatever else may come is COLD and left to the generated contract, which alone decides on it:
-Complete, log probabilities, a chunk in several pieces, groups, oversized varints. Unknown fields are skipped. MALFORMED
-is only what no protobuf reader accepts.
+Complete, log probabilities, a chunk in several pieces, groups, oversized varints, text that may not be UTF-8. Unknown
+fields are skipped. MALFORMED is only what no protobuf reader accepts.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from smg._native.buffer cimport Buffer, buffer_clear, buffer_reserve
 
@@ -79,6 +80,21 @@ cdef int _skip(const uint8_t **at, const uint8_t *end, uint32_t kind) noexcept n
     return verdict
 
 
+cdef int _text(const uint8_t **at, const uint8_t *end, const uint8_t **text, size_t *size) noexcept nogil:
+    """Read a string. COLD: it is not ASCII, so it may be none that a protobuf reader accepts."""
+    cdef uint64_t length = 0
+    cdef uint8_t seen = 0
+    cdef size_t place
+    cdef int verdict = _length(at, end, &length)
+    if verdict != HOT:
+        return verdict
+    text[0], size[0] = at[0], <size_t>length
+    for place in range(size[0]):
+        seen |= text[0][place]
+    at[0] += length
+    return COLD if seen & 0x80 else HOT
+
+
 cdef int _packed(const uint8_t *at, const uint8_t *end, Buffer *ids) noexcept nogil:
     """Append the varints up to ``end``, which must not cut the last one."""
     cdef uint64_t value = 0
@@ -136,6 +152,10 @@ cdef int _chunk(
                 chunk.cached_tokens = <uint32_t>value
             elif field == layout.index:
                 chunk.index = <uint32_t>value
+            elif field == layout.reasoning_tokens:
+                chunk.reasoning_tokens = <uint32_t>value
+        elif kind == BYTES and field == layout.label:
+            verdict = _text(&at, end, &chunk.label, &chunk.label_size)
         elif kind == BYTES and field < 64 and layout.cold >> field & 1:
             return COLD
         else:
@@ -156,6 +176,8 @@ cdef int read_chunk(
     cdef const uint8_t *end = data + size
     cdef const uint8_t *inner = NULL
     cdef size_t before = ids.size
+    cdef const uint8_t *text = NULL
+    cdef size_t text_size = 0
     cdef uint64_t value = 0, inner_size = 0
     cdef uint32_t field = 0, kind = 0
     cdef int verdict
@@ -171,13 +193,15 @@ cdef int read_chunk(
             if verdict == HOT:
                 inner, inner_size = at, value
                 at += value
+        elif kind == BYTES and field == layout.request_id:
+            verdict = _text(&at, end, &text, &text_size)
         else:
             verdict = _skip(&at, end, kind)
         if verdict != HOT:
             return verdict
     if inner is NULL:
         return COLD
-    chunk.index = chunk.prompt_tokens = chunk.completion_tokens = chunk.cached_tokens = 0
+    memset(chunk, 0, sizeof(Chunk))
     verdict = _chunk(inner, inner + inner_size, layout, chunk, ids)
     if verdict != HOT:
         ids.size = before
@@ -185,9 +209,9 @@ cdef int read_chunk(
 
 
 cdef class Layout:
-    """Field numbers of one contract's GenerateResponse, ``chunk`` and ``complete``, and of its GenerateStreamChunk.
+    """Field numbers of one contract's GenerateResponse (the first three) and of its GenerateStreamChunk; 0: not there.
 
-    A chunk with one of the fields ``cold`` is left to the contract.
+    ``label`` is a text that seldom changes. A chunk with one of the fields ``cold`` is left to the contract.
     """
 
     def __init__(
@@ -195,26 +219,43 @@ cdef class Layout:
         *,
         uint32_t chunk,
         uint32_t complete,
+        uint32_t request_id=0,
         uint32_t ids,
         uint32_t prompt_tokens,
         uint32_t completion_tokens,
         uint32_t cached_tokens,
         uint32_t index,
+        uint32_t reasoning_tokens=0,
+        uint32_t label=0,
         cold=(),
     ):
+        cold = list(cold)
+        counts = [prompt_tokens, completion_tokens, cached_tokens]
+        optional = [number for number in (reasoning_tokens, label) if number]
+        _different([chunk, complete, *([request_id] if request_id else [])])
+        _different([ids, index, *counts, *optional, *cold])
         self.fields = ChunkLayout(
-            chunk, complete, ids, prompt_tokens, completion_tokens, cached_tokens, index, 0
+            chunk,
+            complete,
+            request_id,
+            ids,
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            index,
+            reasoning_tokens,
+            label,
+            0,
         )
         for field in cold:
-            if not 0 < field < 64:
-                raise ValueError("a field number from 1 to 63")
             self.fields.cold |= <uint64_t>1 << <int>field
 
     def read(self, bytes message not None):
-        """Read a GenerateResponse that is a plain chunk: (index, ids, prompt, completion and cached tokens).
+        """Read a GenerateResponse that is a plain chunk.
 
-        None for anything the generated contract should read: Complete, log probabilities, unusual encodings. Raises
-        ValueError for what is no protobuf message.
+        Returns (index, ids, prompt, completion, cached and reasoning tokens, label); None for anything the generated
+        contract should read: Complete, log probabilities, unusual encodings. Raises ValueError for what is no protobuf
+        message.
         """
         cdef Buffer ids
         cdef Chunk found
@@ -232,6 +273,21 @@ cdef class Layout:
             if verdict == COLD:
                 return None
             numbers = [(<uint32_t *>ids.data)[place] for place in range(ids.size // sizeof(uint32_t))]
-            return found.index, numbers, found.prompt_tokens, found.completion_tokens, found.cached_tokens
+            return (
+                found.index,
+                numbers,
+                found.prompt_tokens,
+                found.completion_tokens,
+                found.cached_tokens,
+                found.reasoning_tokens,
+                found.label[: found.label_size].decode() if found.label is not NULL else "",
+            )
         finally:
             buffer_clear(&ids, 0)
+
+
+cdef int _different(list fields) except -1:
+    """Raise ValueError unless these can be the numbers of different fields."""
+    if not all(0 < field < 64 for field in fields) or len(set(fields)) < len(fields):
+        raise ValueError("fields have different numbers from 1 to 63")
+    return 0

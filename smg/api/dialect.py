@@ -92,7 +92,8 @@ class StreamEncoder(Protocol):
         """The bytes of a plain TextDelta of ``choice``, or None when that needs Python per delta.
 
         Other ``kind``s are those of a ReasoningDelta, and of a ToolCallDelta of call number ``call``. Asked again for
-        each turn, so the answer may depend on what has been written.
+        each turn, so the answer may depend on what has been written. Running numbers are for dialects of one prompt:
+        events of several generations leave in no order of theirs.
         """
         ...
 

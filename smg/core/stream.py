@@ -18,9 +18,28 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from smg._native.counter import Counter
 from smg._native.json_scan import JsonScan
 from smg._native.python_scan import PythonScan
 from smg.core.batch import TokenLogprobs
+
+__all__ = [
+    "SEAL",
+    "ByteTemplate",
+    "Counter",
+    "Decoder",
+    "Feeder",
+    "Marker",
+    "NoDecoder",
+    "RowOutput",
+    "RowSpec",
+    "Sink",
+    "SocketSink",
+    "StreamTable",
+    "Tap",
+    "TextKind",
+    "Wait",
+]
 
 # In the text that a row gives its tap, this stands in front of a sealed marker (``Marker``). No text meant for
 # interchange has this character; where tokens spell it, a row with sealed markers gives U+FFFD.
@@ -39,20 +58,6 @@ class ByteTemplate(msgspec.Struct, frozen=True):
 
     pieces: tuple[bytes, ...]
     holes: tuple[str, ...]
-
-
-class Counter:
-    """Running event number of one response (``sequence_number``), shared by all its templates."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: int = 0) -> None:
-        self.value = value
-
-    def take(self) -> int:
-        value = self.value
-        self.value += 1
-        return value
 
 
 class Sink(Protocol):

@@ -22,8 +22,8 @@ class StreamDecoder:
     """Decoder of one Generate stream. Remembers per choice the best cached count, and whose prompt logprobs are out.
 
     ``response`` is the generated class of the answer, a oneof of ``chunk`` and ``complete``, and ``layout`` where its
-    plain chunks have what; ``index`` is the name of the field with the choice; ``failures`` are the contract's own
-    names for generations that were given up.
+    plain chunks have what (a field that it does not name is passed over); ``index`` is the name of the field with the
+    choice; ``failures`` are the contract's own names for generations that were given up.
     """
 
     response: ClassVar[Any]
@@ -60,6 +60,7 @@ class StreamDecoder:
             ids=tokens.ids,
             prompt_tokens=tokens.prompt_tokens,
             cached_tokens=self._best_cached(tokens.index, tokens.cached_tokens),
+            reasoning_tokens=tokens.reasoning_tokens,
         )
 
     def _chunk(self, chunk: Any) -> TokenBatch:

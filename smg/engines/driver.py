@@ -16,10 +16,11 @@ from smg.engines import admin, health_v1, kv_events
 from smg.engines.admin import AdminResult, ProfileOptions
 from smg.engines.base import Adapter, Decoder, EmbedResult, EngineInfo, EngineLoad
 from smg.engines.contract import not_offered
+from smg.engines.frames import Frames
 from smg.engines.kv_events import KvBatch
 from smg.engines.parcel import INLINE, Parcel, TensorTransport
 from smg.engines.source import GrpcSource, cancelled_error
-from smg.engines.transport.base import MESSAGE_LIMIT, Call, TokenCall, TokenTransport, Transport
+from smg.engines.transport.base import MESSAGE_LIMIT, Call, TokenCall, TokenTransport, Transport, lingers
 from smg.engines.transport.errors import RpcError, of_contract
 
 log = logging.getLogger("smg.engines")
@@ -57,6 +58,9 @@ class GrpcDriver:
         self.url = url
         self._message_limit = message_limit
         self.adapter = adapter
+        self._frames = Frames(adapter)
+        # Paths are asked for by every request.
+        self._generate_path = self._path("Generate")
         self._transport = transport
         self._tensors = tensors or TensorTransport()
         self._labels = labels or {}
@@ -87,7 +91,7 @@ class GrpcDriver:
         if ctx.remaining() == 0.0:
             raise cancelled_error("deadline")
         if request.media is None:
-            return self._start(ctx, request, self.adapter.generate(request), INLINE)
+            return self._start(ctx, request, self._frames.generate(request), INLINE)
         parcel = self._tensors.parcel(self.adapter, self._labels)
         try:
             # Megabytes to copy, which is done without the GIL.
@@ -271,7 +275,10 @@ class GrpcDriver:
         self._close_when_idle()
 
     def background(self, call: Call | TokenCall) -> None:
-        self._spawn(_read_trailers(call))
+        if lingers(call):
+            call.linger(_TRAILERS_SECS)
+        else:
+            self._spawn(_read_trailers(call))
 
     def _start(self, ctx: RequestContext, request: EngineRequest, message: bytes, parcel: Parcel) -> GrpcSource:
         """Send ``message``, which ``request`` has become. Raises GatewayError (413)."""
@@ -284,7 +291,7 @@ class GrpcDriver:
 
     def _generate(self, message: bytes, decoder: Decoder, metadata: dict[str, str] | None) -> Call | TokenCall:
         """Send Generate; the transport reads the token chunks where it can and the decoder allows it."""
-        path = self._path("Generate")
+        path = self._generate_path
         if self._reads_tokens is not None and decoder.plain is not None:
             return self._reads_tokens.generate(path, message, None, metadata, layout=decoder.layout)
         return self._transport.stream(path, message, None, metadata)

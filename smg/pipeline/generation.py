@@ -31,7 +31,7 @@ from smg.pipeline.resume import left, obstacle, rest, rest_query
 from smg.pipeline.services import Services
 from smg.pipeline.signing import signing, verified
 from smg.pipeline.silence import Watch as Silence
-from smg.pipeline.watch import Watch, watch
+from smg.pipeline.watch import Watch, Watched, watch
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
 from smg.routing.tenants import FREE
@@ -179,14 +179,15 @@ class Generation:
         if self._request.logprobs is not None:
             return False
         if not all(choice.plain for choice in self._choices):
-            # Who watches wants to see events.
-            for choice in self._choices if self._watch is None else ():
-                choice.follow(sink, encoder)
+            if self._watch is None or not self._watch.wants_events:
+                templates = encoder if self._watch is None else Watched(encoder, self._watch)
+                for choice in self._choices:
+                    choice.follow(sink, templates)
             return False
-        templates = [encoder.template(choice.index) for choice in self._choices]
-        if any(template is None for template in templates):
+        texts = [encoder.template(choice.index) for choice in self._choices]
+        if any(template is None for template in texts):
             return False
-        for choice, template in zip(self._choices, templates, strict=True):
+        for choice, template in zip(self._choices, texts, strict=True):
             assert template is not None
             choice.direct(sink, template, encoder)
         self._direct = True

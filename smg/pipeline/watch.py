@@ -8,8 +8,9 @@ import msgspec
 
 from smg.constraints.verify import Verifier
 from smg.core.context import RequestContext
-from smg.core.events import Event, Finish
-from smg.pipeline.choice import Choice
+from smg.core.events import Event, Finish, TextDelta, ToolCallDelta
+from smg.core.stream import ByteTemplate, TextKind
+from smg.pipeline.choice import Choice, Templates, records
 from smg.pipeline.debug import MAX_TEXT, Capture, DebugChoice, DebugRecord, DebugWindow, Pending
 from smg.pipeline.facts import Facts
 from smg.pipeline.reading import Reading
@@ -31,6 +32,16 @@ class Watch:
         self._window = window
         self._capture = Capture() if window is not None or shown else None
         self._verifiers: dict[int, Verifier] = {}
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether it has to see each event. Otherwise ``passed`` may tell it of text that makes none."""
+        return self._capture is not None
+
+    def passed(self, choice: int, kind: TextKind, call: int, text: str) -> None:
+        """What has reached the client of ``choice`` past its events, before those that are taken next."""
+        if kind != "reasoning":
+            self.take(choice, [TextDelta(choice, text) if kind == "text" else ToolCallDelta(choice, call, text)])
 
     def take(self, choice: int, events: list[Event]) -> None:
         """What is put out of ``choice``."""
@@ -75,6 +86,24 @@ class Watch:
         task = asyncio.get_running_loop().create_task(_write(self._window, pending))
         _writing.add(task)
         task.add_done_callback(_writing.discard)
+
+
+class Watched:
+    """The templates of a watched stream: ``watch`` is told what goes direct, and they are, if they want to know."""
+
+    def __init__(self, templates: Templates, watch: Watch) -> None:
+        self.counter = templates.counter
+        self._templates = templates
+        self._watch = watch
+
+    def template(self, choice: int, kind: TextKind = "text", call: int = 0) -> ByteTemplate | None:
+        return self._templates.template(choice, kind, call)
+
+    def written(self, choice: int, kind: TextKind, call: int, text: str) -> None:
+        """See ``pipeline.choice.Recorder``."""
+        self._watch.passed(choice, kind, call, text)
+        if records(self._templates):
+            self._templates.written(choice, kind, call, text)
 
 
 def watch(services: Services, ctx: RequestContext, reading: Reading, facts: Facts) -> Watch | None:

@@ -1,17 +1,13 @@
 """The Sanic application of a request worker: routes and layers, nothing else."""
 
 import itertools
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeAlias, cast
-from urllib.parse import unquote
+from typing import Protocol
 
 from sanic import Request, Sanic
 from sanic.application.state import ApplicationServerInfo
 from sanic.config import Config
-from sanic.exceptions import SanicException
-from sanic.http import Http, Stage
 from sanic.http.constants import HTTP
 from sanic.response import HTTPResponse
 
@@ -19,20 +15,14 @@ from smg.config import Settings
 from smg.core.errors import GatewayError
 from smg.security.access import Access, Gate
 from smg.server.active import ActiveRequests
-from smg.server.crowd import Crowd, no_room
+from smg.server.crowd import Crowd
+from smg.server.dispatch import Handler, dispatch, dispatch_guest
 from smg.server.errors import DialectErrors
-from smg.server.middleware import DISPATCH, ENDPOINT, Next, compose
-from smg.server.protocol import GatewayRequest, abort
+from smg.server.protocol import GatewayRequest
 from smg.telemetry.metrics import Metrics
-
-log = logging.getLogger("smg.server")
 
 # Sanic wants its applications to have different names.
 _numbers = itertools.count()
-
-
-# ``handler(request, **parameters)``, the path's parameters unquoted: an answer, or None when it has sent one itself.
-Handler: TypeAlias = Callable[..., Awaitable[HTTPResponse | None]]
 
 
 class AppServices(Protocol):
@@ -89,22 +79,21 @@ def build_app(services: AppServices, settings: Settings, api: AppApi) -> Sanic[C
     app.ctx.gate = Gate(settings.security)
     app.ctx.active = ActiveRequests()
     app.ctx.crowd = Crowd(settings.server, services.metrics)
-    app.ctx.dispatch = compose(DISPATCH, _route)
-    app.ctx.dispatch_guest = compose(DISPATCH, _route_guest)
+    app.ctx.dispatch = dispatch
+    app.ctx.dispatch_guest = dispatch_guest
     for number, route in enumerate(api.routes):
         # Load balancers probe with HEAD.
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
         app.add_route(
-            _endpoint(compose(ENDPOINT, _innermost(route.handler))),
+            _unrouted,
             route.path,
             methods=methods,
             name=f"route-{number}",
-            # The layers read the body, after they have let its sender in.
-            stream=True,
             # Sanic would look for it in the handler's source, a millisecond each; DialectErrors knows it anyway.
             error_format="json",
             ctx_access=route.access,
             ctx_dialect=route.dialect,
+            ctx_handler=route.handler,
             ctx_template=route.path,
         )
     return app
@@ -127,48 +116,6 @@ def _config(settings: Settings) -> Config:
     )
 
 
-async def _route(request: Request) -> None:
-    # Looked up each time: Sanic replaces the method by a faster one when it starts.
-    await request.app.handle_request(request)
-
-
-async def _route_guest(request: Request) -> None:
-    """Route what operators ask for on a connection that is one too many, and close it."""
-    cast("Http", request.stream).keep_alive = False
-    host = request.headers.getone("host", None)
-    try:
-        route, *_ = request.app.router.get(request.path, request.method, host)
-    except SanicException:
-        route = None
-    if route is None or route.ctx.access != "data":
-        await request.app.handle_request(request)
-        return
-    request.route = route
-    request.app.ctx.crowd.count_refused()
-    await request.app.handle_exception(request, no_room())
-
-
-def _innermost(handler: Handler) -> Next:
-    async def call(request: Request) -> HTTPResponse | None:
-        # Unquoted after the routing, so that a name may have a slash in it.
-        return await handler(request, **{name: unquote(value) for name, value in request.match_info.items()})
-
-    return call
-
-
-def _endpoint(layered: Next) -> Callable[..., Coroutine[Any, Any, HTTPResponse | None]]:
-    """What Sanic calls; the path's parameters reach the handler through ``request.match_info``."""
-
-    async def endpoint(request: Request, **_parameters: str) -> HTTPResponse | None:
-        try:
-            return await layered(request)
-        except Exception:
-            stream = request.stream
-            if stream is None or stream.stage is Stage.HANDLER:
-                raise
-            # A cut-off answer must not look complete: no last chunk, the connection just ends.
-            log.exception("a handler failed after its answer had begun")
-            abort(request)
-            return None
-
-    return endpoint
+async def _unrouted(request: Request, **_parameters: str) -> None:
+    """Stands for every handler in Sanic's table: ``dispatch`` calls the route's own."""
+    raise AssertionError("requests are dispatched by the connection")

@@ -15,7 +15,7 @@ _MANY = 15_000
 _TIMES = 8
 # Collections of a generation before the next older one is collected too. Python has 10 for the oldest: too much garbage
 # for one step.
-_THRESHOLDS = (700, 10, 3)
+_THRESHOLDS = (5000, 10, 3)
 
 
 class Collector:

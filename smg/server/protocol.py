@@ -7,13 +7,14 @@ from typing import Any, cast
 
 from httptools import HttpParserInvalidURLError
 from sanic import Request
-from sanic.exceptions import BadRequest, BadURL, RequestTimeout
+from sanic.exceptions import BadRequest, BadURL, RequestCancelled, RequestTimeout
 from sanic.headers import format_http1_response
 from sanic.http import Http, Stage
 from sanic.http.http1 import HTTP_CONTINUE
 from sanic.response import HTTPResponse
 from sanic.server import HttpProtocol
 
+from smg.api.answer import Answer
 from smg.core import clock
 from smg.server import cors
 from smg.server.crowd import GUEST_SECONDS, Crowd, Place
@@ -132,6 +133,12 @@ class GatewayHttp(Http):
         """As Sanic's, but a stream to a client of HTTP/1.0 ends with the connection (RFC 9112 6.1)."""
         response = self.response
         assert response is not None
+        if type(response) is Answer and self.takes_whole(data):
+            self.response_size = len(response.body or b"")
+            self.response_func = None  # type: ignore[assignment]  # as Sanic's, behind the last byte
+            await self._send(response.whole(keep_alive=self.keep_alive))
+            self.stage = Stage.IDLE
+            return
         framed = end_stream or self.head_only or "content-length" in response.headers
         if framed or self.request.version != "1.0" or response.status in BODILESS:
             await super().http1_response_header(data, end_stream)
@@ -141,6 +148,10 @@ class GatewayHttp(Http):
         self.response_func = self._until_close
         await self._send(format_http1_response(response.status, response.processed_headers) + data)
         self.stage = Stage.RESPONSE
+
+    def takes_whole(self, data: bytes) -> bool:
+        """Whether an answer that has its body, and of which ``data`` is to be sent, can go out as it is."""
+        return not (data or self.head_only or self.expecting_continue) and self.request.version == "1.1"
 
     async def _until_close(self, data: bytes, end_stream: bool) -> None:
         if data:
@@ -166,14 +177,19 @@ class GatewayRequest(Request):
             check_head(head, headers, version)
         super().__init__(url_bytes, headers, version, method, head=head, **more)
 
-    @property
-    def arrived(self) -> bool:
-        """Whether the whole body is here already, so that ``receive_body`` need not wait."""
+    def take_body(self) -> bool:
+        """Take the body if it is here already, whole and not too large; False: ``receive_body`` has to."""
         # Sanic's own annotations know one way only that a body may come.
         http: Any = self.stream
         if http is None or http.expecting_continue or http.request_body == "chunked":
             return False
-        return bool(http.request_bytes_left <= len(http.recv_buffer))
+        size, buffer = http.request_bytes_left, http.recv_buffer
+        if not 0 <= size <= min(len(buffer), http.request_max_size) or http.request_bytes != size:
+            return False
+        self.body = bytes(buffer[:size])
+        del buffer[:size]
+        http.request_bytes_left, http.request_body = 0, None
+        return True
 
     async def receive_body(self) -> None:
         """As Sanic's, without an asynchronous generator, which the event loop would have to keep a record of."""
@@ -228,6 +244,16 @@ class Connection(HttpProtocol):
             self.loop.call_later(GUEST_SECONDS, transport.abort)
         super().connection_made(transport)  # type: ignore[no-untyped-call]
         self.app.ctx.services.metrics.http_connections_active.add()
+
+    async def send(self, data: bytes) -> None:
+        """As Sanic's, without a coroutine to wait in where the transport takes more. Raises RequestCancelled."""
+        if not self._can_write.is_set():
+            await self._can_write.wait()
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            raise RequestCancelled
+        transport.write(data)
+        self._time = clock.monotonic()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.app.ctx.services.metrics.http_connections_active.add(v=-1)

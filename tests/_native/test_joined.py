@@ -28,3 +28,8 @@ def test_what_is_no_buffer_is_refused(part):
 def test_what_does_not_lie_in_one_piece_is_refused():
     with pytest.raises((BufferError, ValueError)):
         join([np.zeros((4, 4), np.uint8)[:, ::2]])
+
+
+def test_megabytes_are_joined_as_they_are():
+    parts = [bytes([number]) * (700 << 10) for number in range(3)]
+    assert join(parts) == b"".join(parts)

@@ -220,10 +220,14 @@ class TestSteps:
         assert planes(index, keys, [0]) == [(60, 0)]
         assert index.tick == tick, "one prompt, one number"
 
-    def test_what_is_known_takes_no_time(self, index):
+    def test_what_is_known_takes_steps_like_what_is_new(self, index):
         keys, ticket = keys_of(list(range(2 * 60))), index.admit(0)
         index.insert(keys, ticket)
-        assert index.insert_some(keys, ticket, index.next_tick(), 0, 0.0) == -1
+        tick, start, steps = index.next_tick(), 0, 0
+        while (start := index.insert_some(keys, ticket, tick, start, 0.0)) >= 0:
+            steps += 1
+        assert steps == 60 // 8
+        assert planes(index, keys, [0]) == [(60, 0)]
 
     def test_the_rest_of_a_worker_that_has_left_is_not_entered(self, index):
         keys, ticket = keys_of(list(range(2 * 60))), index.admit(0)

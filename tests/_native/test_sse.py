@@ -96,3 +96,11 @@ def test_pieces_must_be_bytes():
         sse.fill((b"a", "b"), ("text",), "x", 1)
     with pytest.raises(TypeError):
         sse.fill((b"a", None), ("text",), "x", 1)
+
+
+def test_a_long_text_is_escaped_like_its_parts():
+    part = 'line "one"\n\t\x01é' * 1000
+    text = part * 30
+    assert len(text.encode()) > 256 << 10
+    assert sse.escape(text) == sse.escape(part) * 30
+    assert sse.fill((b"<", b">"), ("text",), text, 0) == b"<" + sse.escape(part) * 30 + b">"

@@ -149,3 +149,15 @@ def test_thousands_of_patterns_that_begin_alike_share_their_states():
     automaton = StopAutomaton(patterns)
     assert automaton.nbytes < 1024 * 1024
     assert automaton.leftmost(b"a <unused17><unused5999>") == [(12, 17), (24, 5999)]
+
+
+def test_a_long_text_has_the_matches_of_its_parts():
+    matcher, part = StopAutomaton([b"stop", b"<|end|>", b"stopped"]), b"go on and stopped, not stop<|end|> " * 100
+    parts = 40
+    assert len(part) * parts > 64 << 10
+    found = matcher.leftmost(part)
+    assert len(found) == 300
+    assert matcher.leftmost(part * parts) == [
+        (number * len(part) + end, pattern) for number in range(parts) for end, pattern in found
+    ]
+    assert matcher.scan(b"." * (128 << 10) + b"stop") == (matcher.scan(b"stop")[0], (128 << 10) + 4, 0)

@@ -1,4 +1,7 @@
-"""Rows fed by a gRPC stream: what goes to the socket, to the sink, to the taps and to Python (DESIGN 6, the pump)."""
+"""Rows fed by a gRPC stream: what goes to the socket, to the sink, to the taps and to Python (DESIGN 6, the pump).
+
+Numbered events are in ``test_stream_feed_numbers.py``.
+"""
 
 import contextlib
 import random
@@ -230,15 +233,12 @@ class TestPython:
         assert (note.index, note.prompt_tokens, note.cached_tokens) == (2, 9, 4)
         assert fed.feed.pause() == []
 
-    def test_rows_with_numbered_events_or_several_sinks_are_not_fed(self):
+    def test_rows_with_several_sinks_are_not_fed(self):
         fed = Fed(Recorder(), rows=2)
-        numbered = ByteTemplate((b"", b"", b""), ("sequence", "text"))
         assert StreamFeed.feeds(fed.table, fed.rows)
         assert not StreamFeed.feeds(fed.table, [])
         fed.table.direct(fed.rows[0], Recorder(), TEMPLATE, Counter())
         assert not StreamFeed.feeds(fed.table, fed.rows)
-        fed.table.direct(fed.rows[0], Recorder(), numbered, Counter())
-        assert not StreamFeed.feeds(fed.table, fed.rows[:1])
         with pytest.raises(ValueError, match="cannot be fed"):
             StreamFeed(fed.stream, fed.table, fed.rows)
 

@@ -16,6 +16,7 @@ from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRe
 from smg.pipeline import services as pipeline
 from tests.api.serving import serving, until
 from tests.snapshots import blob
+from tests.transports import CHOSEN
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def model_dir(tmp_path):
 
 @pytest.fixture
 def engine_transport():
-    return "grpcio"
+    return CHOSEN
 
 
 @pytest.fixture

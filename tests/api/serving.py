@@ -11,6 +11,7 @@ from sanic import Request, Sanic
 from smg.api.dialect import Dialect
 from smg.api.routes import Api
 from smg.api.table import DIALECTS
+from smg.server.active import ActiveRequests
 from smg.server.app import build_app
 from smg.server.protocol import Connection
 
@@ -24,9 +25,12 @@ async def serving(services, dialects: Sequence[Dialect] = DIALECTS) -> AsyncIter
     app = build_app(services, services.settings, Api(dialects))
     services.seen = []
 
-    @app.on_request
-    async def remember(request: Request) -> None:
-        services.seen.append(request.ctx.smg)
+    class Remembering(ActiveRequests):
+        def add(self, request: Request) -> None:
+            services.seen.append(request.ctx.smg)
+            super().add(request)
+
+    app.ctx.active = Remembering()
 
     # A socket of our own: Sanic takes port 0 for its default port.
     own = socket.create_server(("127.0.0.1", 0))

@@ -15,13 +15,14 @@ from smg.core.request import Logprobs, Sampling
 from smg.engine_server.mock import EOS, SERVICE, Fault, MockEngine, Script
 from smg.engines.source import GrpcSource
 from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from smg.engines.vllm.adapter import VllmAdapter
 
 IDS = [10, 11, 12, 13]
 
 
-@pytest.fixture(params=[GrpcioTransport, H2Transport], ids=["grpcio", "native"])
+@pytest.fixture(params=[GrpcioTransport, GrpcioTokenTransport, H2Transport], ids=["python", "grpcio", "native"])
 def transport(request):
     return request.param
 

@@ -207,7 +207,7 @@ class TestAnswers:
             (lambda s: h2.headers(s) + h2.headers(s), "INTERNAL"),  # headers in the middle
             (lambda s: h2.headers(s) + h2.data(s, h2.message(b"cut")[:6]) + h2.trailers(s), "INTERNAL"),
             (lambda s: h2.headers(s) + h2.data(s, h2.message(b"x", 1)), "INTERNAL"),  # compressed
-            (lambda s: h2.headers(s) + h2.data(s, b"", end=True), "UNAVAILABLE"),  # no trailers
+            (lambda s: h2.headers(s) + h2.data(s, b"", end=True), "UNKNOWN"),  # no trailers
             (lambda s: h2.headers(s, h2.ANSWER, end=True), "UNKNOWN"),  # no status
             (lambda s: h2.data(s, b""), "INTERNAL"),  # data before headers
             (lambda s: h2.reset(s, 7), "UNAVAILABLE"),
@@ -272,6 +272,33 @@ class TestAnswers:
             for _ in range(2):
                 assert (await failure(transport.stream(PATH, b"", None))).rpc == "NOT_FOUND"
             assert await read_all(transport.stream(PATH, b"", None)) == []
+
+    @pytest.mark.parametrize("ends", [True, False])
+    async def test_a_call_that_nobody_reads_any_more_ends_by_itself(self, connect_native, ends):
+        reset: list[bool] = []
+
+        async def script(session):
+            await session.greet()
+            stream = (await session.request()).stream
+            session.send(h2.headers(stream), h2.data(stream, h2.message(b"last")))
+            if ends:
+                await asyncio.sleep(0.05)
+                session.send(h2.trailers(stream))
+            else:
+                await session.until(h2.RST_STREAM, stream)
+                reset.append(True)
+            await session.gone()
+
+        async with h2.serve_raw(script) as address:
+            transport = connect_native(address)
+            call = transport.stream(PATH, b"", None)
+            assert await call.read() == [b"last"]
+            (connection,) = transport._connections
+            assert call in connection.calls
+            call.linger(30 if ends else 0.05)
+            async with asyncio.timeout(5):
+                while connection.calls or not (ends or reset):  # noqa: ASYNC110 - calls have no event for it
+                    await asyncio.sleep(0.01)
 
     async def test_a_cancelled_calls_headers_still_count(self, connect_native):
         asked, cancelled = asyncio.Event(), asyncio.Event()

@@ -2,15 +2,19 @@
 
 import asyncio
 import random
+import select
 import socket
+import struct
 
 import pytest
 import uvloop
 
 from smg.core.errors import GatewayError
 from smg.engines.transport.h2 import H2Transport
+from smg.engines.transport.h2_link import SocketLink
 from tests import h2_peer as h2
 from tests.calls import failure, read_all
+from tests.h2_native import connected, opened
 
 PATH = "/t.T/Stream"
 
@@ -184,6 +188,39 @@ class TestConnections:
         error = await failure(connect_native("grpc://no-such-host.invalid:1").stream(PATH, b"", None))
         assert error.status == 503
         assert "no-such-host" not in error.message
+
+
+class TestTheLastWords:
+    async def test_what_came_before_a_broken_connection_is_heard_even_when_sending_notices_first(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+        with listener, ours, theirs:
+            ours.setblocking(False)
+            events = []
+
+            class Peer:
+                native = connected()
+
+                def settle(self):
+                    events.append([stream.id for stream in self.native.take_ready()])
+
+                def lost(self, details):
+                    events.append("lost")
+
+            [stream] = opened(Peer.native)
+            link = SocketLink(ours, Peer())
+            theirs.sendall(h2.data(stream.id, h2.message(b"the last words")))
+            # Closing so resets the connection.
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            theirs.close()
+            select.select([ours], [], [], 5)
+            for _ in range(2):
+                Peer.native.ping()
+                link.flush()
+            link.close()
+        assert events[:2] == [[stream.id], "lost"]
+        assert Peer.native.take(stream) == [b"the last words"]
 
 
 class TestLives:

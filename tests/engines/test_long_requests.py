@@ -7,14 +7,14 @@ import pytest
 from smg.core.context import RequestContext
 from smg.engines.driver import GrpcDriver
 from smg.engines.table import adapter
-from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from tests.engines.contracts import NAMES, sent
 
 IDS = [number * 7919 % 150_000 for number in range(200_000)]
 
 
-@pytest.mark.parametrize("transport", [GrpcioTransport, H2Transport])
+@pytest.mark.parametrize("transport", [GrpcioTokenTransport, H2Transport])
 @pytest.mark.parametrize("name", NAMES)
 async def test_PF_01_200_000_ids_take_the_loop_less_than_5_ms(name, transport, kit):
     driver = GrpcDriver("grpc://127.0.0.1:1", adapter(name), transport("grpc://127.0.0.1:1"))

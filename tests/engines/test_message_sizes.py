@@ -11,7 +11,7 @@ from smg.core.request import Constraint
 from smg.engine_server.mock import SERVICE, MockEngine, Script
 from smg.engines.driver import GrpcDriver
 from smg.engines.transport.base import MESSAGE_LIMIT
-from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from smg.engines.vllm.adapter import VllmAdapter
 from tests.calls import failure, read_all
@@ -20,7 +20,7 @@ MIB = 1 << 20
 assert MESSAGE_LIMIT == 256 * MIB
 
 
-@pytest.fixture(params=[GrpcioTransport, H2Transport], ids=["grpcio", "native"])
+@pytest.fixture(params=[GrpcioTokenTransport, H2Transport], ids=["grpcio", "native"])
 def transport(request):
     return request.param
 

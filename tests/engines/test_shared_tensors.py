@@ -18,7 +18,7 @@ from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engines import parcel as parcels
 from smg.engines.parcel import INLINE, TensorTransport
 from smg.engines.table import ADAPTERS, adapter
-from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from smg.telemetry.cells import LocalCells
 from smg.telemetry.metrics import Metrics
@@ -65,7 +65,7 @@ def world(tmp_path, monkeypatch):
     return World(tmp_path)
 
 
-@pytest.fixture(params=[GrpcioTransport, H2Transport], ids=["grpcio", "native"])
+@pytest.fixture(params=[GrpcioTokenTransport, H2Transport], ids=["grpcio", "native"])
 def transport(request):
     return request.param
 

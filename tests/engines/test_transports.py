@@ -10,13 +10,22 @@ import pytest
 
 from smg.core.errors import GatewayError
 from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
+from smg.engines.vllm.decode import VllmDecoder
 from tests.calls import failure, read_all
 
 MIB = 1 << 20
 
 
-@pytest.fixture(params=[GrpcioTransport, H2Transport], ids=["grpcio", "native"])
+class Reading(GrpcioTokenTransport):
+    """Reads chunks of tokens, though there are none here: what it does for any other message is what is tested."""
+
+    def stream(self, path, message, timeout, metadata=None):
+        return self.generate(path, message, timeout, metadata, layout=VllmDecoder.layout)
+
+
+@pytest.fixture(params=[GrpcioTransport, Reading, H2Transport], ids=["python", "grpcio", "native"])
 def transport(request):
     return request.param
 
@@ -283,7 +292,7 @@ async def secure(certificate):
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
     methods = {"Echo": grpc.unary_stream_rpc_method_handler(Echo), "Ask": grpc.unary_unary_rpc_method_handler(Ask)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", methods),))
-    port = server.add_secure_port("localhost:0", grpc.ssl_server_credentials([certificate]))
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([certificate]))
     await server.start()
     yield port
     await server.stop(None)

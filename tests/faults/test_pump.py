@@ -1,54 +1,59 @@
-"""The pump (native transport, rows fed without Python) against its twin over grpcio: the same bytes, come what may."""
+"""The pump (rows fed without Python) over both transports that have it, against its twin: the same, come what may.
+
+The twin is ``--engine-transport python``: messages are read by the generated contract, and rows are Python's.
+"""
 
 import asyncio
-import json
+import contextlib
 import os
 import random
 import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from tests.api.serving import frames
 from tests.engines_for_tests import mock_process
 from tests.gateway import Gateway, body, running, settings, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-STREAMS = 64
-TOKENS = 300
-THINKING = "qwen3-mock"
+STREAMS = 30
+TOKENS = 200
+PLAIN, THINKING = "mock-model", "qwen3-mock"
+PUMPED, TWIN = ("native", "grpcio"), "python"
+WORDS = " ".join(f"word{number}é" for number in range(TOKENS))
+CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "the \\n\\"%s\\" é", "far": [1, true]}}\n</tool_call>'
+# Reasoning, text and calls by turns, with what may have been a marker in each.
+TURNS = f"<think>\nhm <word> é\n</think>\n\nas < it {CALL % 'sea'}\n then < we {CALL % 'sky'}\n{CALL % '<'} made it"
 
 
 @pytest.fixture(scope="module")
-def gateways(tmp_path_factory) -> Iterator[tuple[Gateway, Gateway]]:
-    """The same two engines behind a gateway with the pump and one without: (native, grpcio)."""
-    words = " ".join(f"word{number}é" for number in range(TOKENS))
-    thought = "<think>" + words[:400] + "</think>" + words[400:800]
+def gateways(tmp_path_factory) -> Iterator[dict[str, Gateway]]:
+    """The same two engines behind a gateway of each transport."""
     state = tmp_path_factory.mktemp("state")
-    with (
-        mock_process("--text", words, "--delay-token-ms", "1") as plain,
-        mock_process("--model", THINKING, "--text", thought) as thinking,
-    ):
-        urls = f"grpc://{plain},grpc://{thinking}"
-        both = (
-            running(settings(state / name, "--worker-urls", urls, "--engine-transport", name))
-            for name in ("native", "grpcio")
-        )
-        native, grpcio = both
-        with native as first, grpcio as second:
-            yield first, second
+    pace = ("--delay-token-ms", "1")
+    with contextlib.ExitStack() as stack:
+        plain = stack.enter_context(mock_process("--text", WORDS, *pace))
+        thinking = stack.enter_context(mock_process("--model", THINKING, "--text", TURNS, *pace))
+        flags = ("--worker-urls", f"grpc://{plain},grpc://{thinking}", "--signing-key", "one for all")
+        yield {
+            name: stack.enter_context(running(settings(state / name, *flags, "--engine-transport", name)))
+            for name in (*PUMPED, TWIN)
+        }
 
 
 def normal(answer: bytes) -> bytes:
     """An answer without what is of the moment: ids and times."""
-    return re.sub(rb'"(id|created)":("[^"]*"|\d+)', b'"\\1":0', answer)
+    return re.sub(rb'"(id|item_id|call_id|created|created_at|completed_at)":("[^"]*"|\d+)', b'"\\1":0', answer)
 
 
 async def ask(client: httpx.AsyncClient, gateway: Gateway, path: str = "chat/completions", **extra: object) -> bytes:
-    options = {"model": "mock-model", "max_tokens": TOKENS, "stream": True} | extra
+    options = {"model": PLAIN, "max_tokens": TOKENS, "stream": True} | extra
     answer = await client.post(f"{gateway.url}/v1/{path}", content=body(**options))
     assert answer.status_code == 200, answer.text
     return normal(answer.content)
@@ -64,59 +69,100 @@ def idle(gateway: Gateway) -> bool:
     return gateway.metric("smg_requests_inflight") == 0 and gateway.metric("smg_worker_requests_active") == 0
 
 
-CASES = {
-    "plain": {},
-    "usage": {"stream_options": {"include_usage": True}},
-    "stop-string": {"stop": ["word41é wo", "never"]},
-    "stop-string-shown": {"stop": ["word41é wo"], "include_stop_str_in_output": True},
-    "cut-by-length": {"max_tokens": 17},
-    "several-choices": {"n": 3},
-    "logprobs": {"logprobs": True, "top_logprobs": 2, "max_tokens": 20},
-    "thinking": {"model": THINKING},
-    "completion": {"path": "completions", "messages": None, "prompt": "Tell me"},
-    "two-prompts": {"path": "completions", "messages": None, "prompt": ["Tell me", "Ask me"]},
+SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}
+CHAT_TOOLS = [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}]
+COMPLETION: dict[str, Any] = {"path": "completions", "messages": None}
+RESPONSE: dict[str, Any] = {"path": "responses", "messages": None, "max_tokens": None, "input": "Tell me"}
+MESSAGE: dict[str, Any] = {"path": "messages"}
+TURNED: dict[str, Any] = {"model": THINKING, "max_tokens": 4000}
+TURNED_RESPONSE: dict[str, Any] = RESPONSE | {"model": THINKING}
+CASES: dict[str, dict[str, Any]] = {
+    "chat": {},
+    "chat-usage": {"stream_options": {"include_usage": True}},
+    "chat-stop": {"stop": ["word21é wo", "never"]},
+    "chat-stop-shown": {"stop": ["word21é wo"], "include_stop_str_in_output": True},
+    "chat-length": {"max_tokens": 17},
+    "chat-choices": {"n": 3},
+    "chat-logprobs": {"logprobs": True, "top_logprobs": 2, "max_tokens": 20},
+    "chat-thinking": TURNED,
+    "chat-tools": TURNED | {"tools": CHAT_TOOLS},
+    "completion": COMPLETION | {"prompt": "Tell me"},
+    "two-prompts": COMPLETION | {"prompt": ["Tell me", "Ask me"]},
+    "response": RESPONSE,
+    "response-stop": RESPONSE | {"stop": ["word21é wo", "never"]},
+    "response-length": RESPONSE | {"max_output_tokens": 17},
+    "response-thinking": TURNED_RESPONSE,
+    "response-tools": TURNED_RESPONSE | {"tools": [{"type": "function", "name": "look", "parameters": SCHEMA}]},
+    "message": MESSAGE,
+    "message-stop": MESSAGE | {"stop_sequences": ["word21é wo", "never"]},
+    "message-thinking": MESSAGE | TURNED | {"thinking": {"type": "enabled", "budget_tokens": 2000}},
+    "message-tools": MESSAGE | TURNED | {"tools": [{"name": "look", "input_schema": SCHEMA}]},
 }
+# Fields of events that grow from one to the next.
+GROWING = {"content", "reasoning_content", "arguments", "text", "thinking", "partial_json", "delta"}
 
 
-TAPPED = ("logprobs", "thinking")
+def apart(value: Any, path: tuple, growing: dict[tuple, Any]) -> Any:
+    """``value`` without what grows, which goes to ``growing``."""
+    if isinstance(value, list):
+        return [apart(item, (*path, place), growing) for place, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    left = {}
+    for name, inner in value.items():
+        if (name in GROWING and isinstance(inner, str)) or (*path[-1:], name) == ("logprobs", "content"):
+            growing[*path, name] = inner
+        else:
+            left[name] = apart(inner, (*path, name), growing)
+    return left
 
 
-def folded(answer: bytes) -> dict[str, object]:
-    """What a streamed chat answer says, however it was cut into events."""
-    *events, end = [line.removeprefix(b"data: ") for line in answer.split(b"\n\n") if line]
-    assert end == b"[DONE]"
-    said: dict[str, object] = {"content": "", "reasoning_content": "", "finish": [], "logprobs": []}
-    for event in events:
-        [choice] = json.loads(event)["choices"]
-        for part in ("content", "reasoning_content"):
-            said[part] += choice["delta"].get(part) or ""
-        said["finish"] += [choice["finish_reason"]] if choice["finish_reason"] else []
-        said["logprobs"] += (choice.get("logprobs") or {}).get("content") or []
-    return said
+def said(answer: bytes) -> list[Any]:
+    """The events of a stream, those put together that go on with the same text; their numbers have no gap.
+
+    While a parser works there is one event per pull, so that their cuts are those of the engine's time.
+    """
+    events: list[tuple[Any, dict[tuple, Any]]] = []
+    for number, frame in enumerate(frame for frame in frames(answer) if not isinstance(frame, str)):
+        value = frame[1] if isinstance(frame, tuple) else frame
+        assert value.pop("sequence_number", number) == number
+        growing: dict[tuple, Any] = {}
+        left = apart(value, (), growing)
+        if events and events[-1][0] == left and any(growing.values()) and events[-1][1].keys() == growing.keys():
+            growing = {path: events[-1][1][path] + more for path, more in growing.items()}
+            events.pop()
+        events.append((left, growing))
+    return events
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "buffered"])
 @pytest.mark.parametrize("case", CASES)
-async def test_answers_are_those_of_the_twin_byte_for_byte(case, stream, gateways, client):
-    extra = dict(CASES[case], stream=stream)
-    if not stream:
-        extra.pop("stream_options", None)
-    pumped, plain = [await ask(client, gateway, **extra) for gateway in gateways]
-    if stream and case in TAPPED:
-        # These rows have one event per pull, so only what they say is the same.
-        pumped, plain = folded(pumped), folded(plain)
-    elif stream and case in ("several-choices", "two-prompts"):
+async def test_streams_are_those_of_the_twin_byte_for_byte(case, gateways, client):
+    answers = await asyncio.gather(*(ask(client, gateway, **CASES[case]) for gateway in gateways.values()))
+    *pumped, twin = answers
+    if case.endswith(("logprobs", "thinking", "tools")):
+        assert [said(answer) for answer in pumped] == [said(twin)] * 2
+    elif case in ("chat-choices", "two-prompts"):
         # How choices take turns is the engine's affair; each by itself is the same.
-        pumped, plain = (b"\n\n".join(sorted(text.split(b"\n\n"))) for text in (pumped, plain))
-    assert pumped == plain
-    assert "word" in str(pumped)
+        assert [sorted(answer.split(b"\n\n")) for answer in pumped] == [sorted(twin.split(b"\n\n"))] * 2
+    else:
+        assert pumped == [twin] * 2
+    assert "é".encode() in twin
+    assert not case.endswith("tools") or twin.count(b'"name":"look"') >= 3
 
 
-async def read_some(client: httpx.AsyncClient, gateway: Gateway, events: int) -> bytes:
+@pytest.mark.parametrize("case", ["chat", "chat-choices", "chat-logprobs", "two-prompts", "response-tools", "message"])
+async def test_buffered_answers_are_those_of_the_twin(case, gateways, client):
+    fields = CASES[case] | {"stream": False}
+    *pumped, twin = await asyncio.gather(*(ask(client, gateway, **fields) for gateway in gateways.values()))
+    assert pumped == [twin] * 2
+    assert "é".encode() in twin
+
+
+async def read_some(client: httpx.AsyncClient, gateway: Gateway, fields: dict[str, Any], events: int) -> bytes:
     """Read a stream to its end, or leave after some events; returns what came."""
-    options = {"model": "mock-model", "max_tokens": TOKENS, "stream": True}
-    seen = b""
-    async with client.stream("POST", f"{gateway.url}/v1/chat/completions", content=body(**options)) as answer:
+    options = {"model": PLAIN, "max_tokens": TOKENS, "stream": True} | fields
+    path, seen = options.pop("path", "chat/completions"), b""
+    async with client.stream("POST", f"{gateway.url}/v1/{path}", content=body(**options)) as answer:
         async for piece in answer.aiter_raw():
             seen += piece
             if seen.count(b"\n\n") >= events:
@@ -124,7 +170,7 @@ async def read_some(client: httpx.AsyncClient, gateway: Gateway, events: int) ->
     return normal(seen)
 
 
-async def stalled_reader(gateway: Gateway) -> socket.socket:
+async def stalled_reader(gateway: Gateway, fields: dict[str, Any]) -> socket.socket:
     """A client that asks and reads nothing, with little room in its socket."""
     host, port = gateway.url.split("//")[1].split(":")
     connection = socket.socket()
@@ -132,8 +178,10 @@ async def stalled_reader(gateway: Gateway) -> socket.socket:
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(connection, (host, int(port)))
-    data = body(model="mock-model", max_tokens=TOKENS, stream=True)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\ncontent-length: {len(data)}\r\n\r\n"
+    options = {"model": PLAIN, "max_tokens": TOKENS, "stream": True} | fields
+    path = options.pop("path", "chat/completions")
+    data = body(**options)
+    head = f"POST /v1/{path} HTTP/1.1\r\nhost: h\r\ncontent-length: {len(data)}\r\n\r\n"
     await loop.sock_sendall(connection, head.encode() + data)
     return connection
 
@@ -169,22 +217,24 @@ def rss(pid: int) -> int:
     return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)[1]) << 10
 
 
-async def test_disconnects_and_a_stalled_reader_hurt_nobody_else_and_leave_nothing(gateways, client):
-    gateway, twin = gateways
-    draw = random.Random(7)
-    whole = await ask(client, twin)
+@pytest.mark.parametrize("transport", PUMPED)
+async def test_disconnects_and_stalled_readers_hurt_nobody_else_and_leave_nothing(transport, gateways, client):
+    gateway, draw = gateways[transport], random.Random(7)
+    kinds: list[dict[str, Any]] = [{}, RESPONSE, MESSAGE]
+    wholes = [await ask(client, gateways[TWIN], **fields) for fields in kinds]
     worker = gateway.child("worker-1")
     sizes, descriptors = [], []
-    for _ in range(5):
-        stalled = await stalled_reader(gateway)
-        wanted = [draw.choice([1, 5, 40, 10_000, 10_000]) for _ in range(STREAMS)]
-        answers = await asyncio.gather(*(read_some(client, gateway, events) for events in wanted))
-        for events, answer in zip(wanted, answers, strict=True):
-            assert whole.startswith(answer)
-            assert answer == whole or events < 10_000
-        # Nothing of the stalled one's answer is lost either, once it reads.
-        assert await read_chunked(stalled) == whole
-        stalled.close()
+    for _ in range(3):
+        stalled = [await stalled_reader(gateway, fields) for fields in kinds]
+        wanted = [(draw.randrange(len(kinds)), draw.choice([1, 5, 40, 10_000, 10_000])) for _ in range(STREAMS)]
+        answers = await asyncio.gather(*(read_some(client, gateway, kinds[kind], events) for kind, events in wanted))
+        for (kind, events), answer in zip(wanted, answers, strict=True):
+            assert wholes[kind].startswith(answer)
+            assert answer == wholes[kind] or events < 10_000
+        # Nothing of the stalled ones' answers is lost either, once they read.
+        for connection, whole in zip(stalled, wholes, strict=True):
+            assert await read_chunked(connection) == whole
+            connection.close()
         await asyncio.to_thread(wait_for, lambda: idle(gateway), 10, "idle after a round")
         sizes.append(rss(worker))
         descriptors.append(len(os.listdir(f"/proc/{worker}/fd")))

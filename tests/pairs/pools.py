@@ -11,6 +11,7 @@ from smg.core.request import GenerationRequest, Message
 from smg.engine_server.mock import EOS, MockEngine, Script
 from smg.engines.pool import DriverPool
 from smg.engines.table import adapter
+from smg.engines.transport.table import TRANSPORTS
 from smg.fleet.records import WorkerRecord
 from smg.fleet.roles import role_of
 from smg.pipeline.accumulator import Accumulator
@@ -25,6 +26,7 @@ from smg.telemetry.metrics import Metrics
 from smg.text.tables import make_table
 from tests.pipeline.fakes import FakeTexts, text_model
 from tests.routing.fleets import PROCESS, FakeFleet
+from tests.transports import CHOSEN
 
 TEXT = "the answer of the decode engine"
 PAIRED = ("sglang", "tokenspeed", "vllm")
@@ -33,9 +35,11 @@ ROLES = {"p": "prefill", "d": "decode", "e": "encode"}
 
 
 class Pairs:
-    """One model, its engines by name (``ROLES``), and the services over them."""
+    """One model, its engines by name (``ROLES``), and the services over them; ``transport`` is a row of TRANSPORTS."""
 
-    def __init__(self, engines: Mapping[str, MockEngine], contract: str, settings: Settings) -> None:
+    def __init__(
+        self, engines: Mapping[str, MockEngine], contract: str, settings: Settings, transport: str = CHOSEN
+    ) -> None:
         self.engines = engines
         self.fleet = FakeFleet({"m": list(engines)}, eos_ids=[EOS], context_length=1000)
         for name, worker in self.fleet.workers.items():
@@ -55,8 +59,8 @@ class Pairs:
             router=FleetRouter(self.fleet, region, PROCESS, RoundRobin(region)),
             admission=Admission(settings.admission, region, PROCESS, metrics),
             texts=FakeTexts(text_model()),
-            drivers=DriverPool(),
-            table=make_table(),
+            drivers=DriverPool(TRANSPORTS[transport]),
+            table=make_table(native=transport != "python"),
             metrics=metrics,
             rooms=Rooms(region),
         )
@@ -115,6 +119,7 @@ async def pairs(
     connector: str = "NixlConnector",
     settings: Settings | None = None,
     patience: float = 600.0,
+    transport: str = CHOSEN,
 ) -> AsyncIterator[Pairs]:
     """Engines called ``names`` of ``contract``, with the ``scripts`` of some of them."""
     if settings is None:
@@ -129,7 +134,7 @@ async def pairs(
             script = (scripts or {}).get(name, Script.text(TEXT))
             engine = MockEngine(script, contract=contract, role=role, connector=connector)
             engines[name] = await stack.enter_async_context(engine)
-        made = Pairs(engines, contract, settings)
+        made = Pairs(engines, contract, settings, transport)
         stack.push_async_callback(made.services.drivers.close)
         yield made
 

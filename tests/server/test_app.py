@@ -13,7 +13,7 @@ from tests.server.server_harness import Reply
 
 
 def test_the_layers_stand_in_the_specified_order():
-    assert [layer.__name__ for layer in (*DISPATCH, *ENDPOINT)] == [
+    assert [layer.name for layer in (*DISPATCH, *ENDPOINT)] == [
         *("identify", "account", "log_access", "answer_preflight"),
         *("limit_body", "authenticate", "read_body"),
     ]

@@ -16,12 +16,14 @@ class SglangDecoder(StreamDecoder):
     layout = Layout(
         chunk=2,
         complete=3,
+        request_id=1,
         ids=1,
         prompt_tokens=2,
         completion_tokens=3,
         cached_tokens=4,
         index=8,
-        cold=(5, 7),
+        reasoning_tokens=9,
+        cold=(5, 6, 7),
     )
 
     def _chunk(self, chunk: Any) -> TokenBatch:

@@ -16,11 +16,13 @@ class TokenSpeedDecoder(StreamDecoder):
     layout = Layout(
         chunk=2,
         complete=3,
+        request_id=1,
         ids=1,
         prompt_tokens=2,
         completion_tokens=3,
         cached_tokens=4,
         index=6,
+        label=7,
         cold=(5,),
     )
 

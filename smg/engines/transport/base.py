@@ -32,7 +32,7 @@ class Call(Protocol):
 class Tokens(Protocol):
     """New ids of one choice, read by the transport; they may be those of several messages.
 
-    ``prompt_tokens`` is the engine's last count, ``cached_tokens`` its highest (0: not told).
+    ``prompt_tokens`` is the engine's last count, the other counts are its highest (0: not told).
     """
 
     @property
@@ -46,6 +46,9 @@ class Tokens(Protocol):
 
     @property
     def cached_tokens(self) -> int: ...
+
+    @property
+    def reasoning_tokens(self) -> int: ...
 
 
 Item: TypeAlias = bytes | Tokens
@@ -73,6 +76,19 @@ class RowCall(TokenCall, Protocol):
 def feeds_rows(call: Call | TokenCall) -> TypeGuard[RowCall]:
     """Whether ``call`` is a RowCall."""
     return hasattr(call, "feed_rows")
+
+
+class LingeringCall(TokenCall, Protocol):
+    """A ``TokenCall`` that notices its end also when nobody reads any more."""
+
+    def linger(self, seconds: float) -> None:
+        """All that matters has been read: end with the stream's own status, or be cancelled after ``seconds``."""
+        ...
+
+
+def lingers(call: Call | TokenCall) -> TypeGuard[LingeringCall]:
+    """Whether ``call`` is a LingeringCall."""
+    return hasattr(call, "linger")
 
 
 class Transport(Protocol):

@@ -16,18 +16,16 @@ def feed_of(inlet: Inlet, table: StreamTable, rows: Sequence[int]) -> StreamFeed
     return None
 
 
-async def fed(feed: StreamFeed, arrived: "asyncio.Future[None]") -> list[Tokens]:
-    """Let rows be fed until ``arrived``, that is until Python is needed; returns what tells of it."""
-    notes: list[Tokens] = []
+async def fed(feed: StreamFeed, arrived: "asyncio.Future[None]", notes: list[Tokens]) -> None:
+    """Let rows be fed until ``arrived``, that is until Python is needed; what tells of it is added to ``notes``."""
     try:
         if not feed.resume():
             # What Python has written last leaves at the end of this turn of the loop.
             asyncio.get_running_loop().call_soon(feed.arm)
         await arrived
     finally:
-        # Also when the reader was cancelled: what was fed belongs to the answer.
-        notes = feed.pause()
-    return notes
+        # Also when the reader was cancelled: what was fed belongs to the answer, and the next one is told.
+        notes += feed.pause()
 
 
 def wake(future: "asyncio.Future[None] | None") -> None:

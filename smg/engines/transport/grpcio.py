@@ -11,8 +11,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from smg._native.inlet import Tokens
-from smg._native.wire import Layout
 from smg.engines.transport.address import parse
 from smg.engines.transport.base import MESSAGE_LIMIT
 from smg.engines.transport.errors import RpcError, from_status
@@ -164,21 +162,6 @@ class GrpcioTransport:
             task = asyncio.get_running_loop().create_task(connection.channel.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-
-
-class GrpcioTokenTransport(GrpcioTransport):
-    """A ``TokenTransport`` over grpc.aio, whose calls can feed rows of the native table."""
-
-    def generate(
-        self,
-        path: str,
-        message: bytes,
-        timeout: float | None,
-        metadata: Mapping[str, str] | None = None,
-        *,
-        layout: Layout,
-    ) -> GrpcioCall[bytes | Tokens]:
-        return GrpcioCall(*self._open(path, message, timeout, metadata), layout)
 
 
 def _pairs(metadata: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:

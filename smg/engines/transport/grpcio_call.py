@@ -49,6 +49,8 @@ class GrpcioCall(Generic[Item]):
         self._layout = layout
         self._intake = Intake(layout)
         self._feed: StreamFeed | None = None
+        # What tells of chunks that were fed.
+        self._notes: list[Tokens] = []
         # Messages that wait for ``read``, and their bytes.
         self._waiting = 0
         self._held = 0
@@ -71,15 +73,15 @@ class GrpcioCall(Generic[Item]):
         return self._feed is not None
 
     async def read(self) -> list[Item]:
-        notes: list[Tokens] = []
         while True:
             if self._cancelled:
                 raise GatewayError("client_disconnected", "the generation was cancelled")
-            if self._waiting or notes:
-                items = self._intake.take()
+            if self._waiting or self._notes:
+                items = [*self._notes, *self._intake.take()]
+                self._notes.clear()
                 self._waiting = self._held = 0
                 wake(self._taken)
-                return cast("list[Item]", [*notes, *items])
+                return cast("list[Item]", items)
             if self._error is not None:
                 raise self._error
             if self._ended:
@@ -89,7 +91,7 @@ class GrpcioCall(Generic[Item]):
             if self._feed is None:
                 await self._arrived
             else:
-                notes = await fed(self._feed, self._arrived)
+                await fed(self._feed, self._arrived, self._notes)
 
     def cancel(self) -> None:
         if self._cancelled or self._ended:

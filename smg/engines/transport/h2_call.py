@@ -62,6 +62,8 @@ class H2Call(Generic[Item]):
         self._error: RpcError | None = None
         self._arrived: asyncio.Future[None] | None = None
         self._feed: StreamFeed | None = None
+        # What tells of chunks that were fed.
+        self._notes: list[Tokens] = []
         self._loop = asyncio.get_running_loop()
         self._timer = None if timeout is None else self._loop.call_later(timeout, self._expire)
 
@@ -81,14 +83,14 @@ class H2Call(Generic[Item]):
         return self._feed is not None
 
     async def read(self) -> list[Item]:
-        notes: list[Tokens] = []
         while True:
             if self._cancelled:
                 raise GatewayError("client_disconnected", "the generation was cancelled")
-            items = self._carrier.native.take(self._stream)
+            items = [*self._notes, *self._carrier.native.take(self._stream)]
+            self._notes.clear()
             self._carrier.flush_soon()
-            if items or notes:
-                return cast("list[Item]", [*notes, *items])
+            if items:
+                return cast("list[Item]", items)
             if self._error is not None:
                 raise self._error
             if self._over:
@@ -98,7 +100,7 @@ class H2Call(Generic[Item]):
             if self._feed is None:
                 await self._arrived
             else:
-                notes = await fed(self._feed, self._arrived)
+                await fed(self._feed, self._arrived, self._notes)
 
     def cancel(self) -> None:
         if self._over:
@@ -106,6 +108,11 @@ class H2Call(Generic[Item]):
         self._cancelled = True
         self._end(None)
         self._stream.abandon()
+
+    def linger(self, seconds: float) -> None:
+        """See ``LingeringCall``."""
+        if not self._over and self._timer is None:
+            self._timer = self._loop.call_later(seconds, self.cancel)
 
     # -- told by the connection
 
@@ -134,7 +141,7 @@ class H2Call(Generic[Item]):
         if not self._over and self._stream.closed:
             failure = self._stream.error
             if failure is None:
-                self._finish(Status("UNAVAILABLE", "the stream ended without a status"))
+                self._finish(Status("UNKNOWN", "the stream ended without a status"))
             else:
                 self._finish(reset_status(*failure))
         wake(self._arrived)

@@ -6,6 +6,7 @@ here, two per call.
 
 import asyncio
 import contextvars
+import logging
 from typing import Any, Protocol
 
 import msgspec
@@ -16,6 +17,8 @@ from smg.engines.transport.errors import RpcError
 from smg.engines.transport.h2_call import H2Call
 from smg.engines.transport.h2_headers import HeaderDecoder, Status
 from smg.engines.transport.h2_link import Link, connect
+
+log = logging.getLogger("smg.engines")
 
 _COMPRESSION_ERROR = 9
 _ENHANCE_YOUR_CALM = 11
@@ -52,6 +55,7 @@ class H2Connection:
         self.native = Connection()
         self.calls: set[H2Call[Any]] = set()
         self.closed = False
+        self._target = address.target
         self._owner = owner
         self._timing = timing
         self._decoder = HeaderDecoder()
@@ -65,6 +69,11 @@ class H2Connection:
         self._timer: asyncio.TimerHandle | None = None
         # A connection is not of the request that needed it first: what goes on from here must not keep that one alive.
         self._connecting = self._loop.create_task(self._connect(address, roots), context=contextvars.Context())
+
+    @property
+    def ready(self) -> bool:
+        """The engine has answered, and takes further calls."""
+        return self._settled.done() and not self._leaving and not self.closed
 
     def open(self, call: H2Call[Any]) -> None:
         """Start ``call`` here, as soon as the engine has a place for it."""
@@ -131,6 +140,8 @@ class H2Connection:
         if self.closed:
             return
         self.closed = True
+        # Calls tell of it, too; but there may be none.
+        log.debug("connection to an engine ended", extra={"worker": self._target, "error": details})
         self._connecting.cancel()
         if self._timer is not None:
             self._timer.cancel()

@@ -6,6 +6,7 @@ rest. Under TLS asyncio owns the socket, and bytes pass through its transport.
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from typing import Protocol
@@ -59,6 +60,7 @@ class SocketLink:
         try:
             done = self._native.send(self._fd)
         except OSError as error:
+            self._hear_out()
             self._peer.lost(str(error))
             return
         if done == self._waiting:
@@ -78,6 +80,12 @@ class SocketLink:
         with contextlib.suppress(OSError):
             self._native.send(self._fd)
         self._socket.close()
+
+    def _hear_out(self) -> None:
+        """Take what the engine said before it went: it may have answered while a request was still on its way."""
+        with contextlib.suppress(OSError):
+            while not self._closed and self._native.receive(self._fd) > 0:
+                self._peer.settle()
 
     def _readable(self) -> None:
         try:
@@ -129,7 +137,7 @@ class TlsLink(asyncio.Protocol):
 
 
 async def connect(address: Address, roots: bytes | None, peer: Peer) -> Link:
-    """Connect to ``address``; ``roots`` (PEM) replaces the system's trust store.
+    """Connect to ``address``; ``roots`` (PEM) replaces the trust store, else the system's or the one grpcio is told of.
 
     Raises:
         OSError: nobody is there, or not whom the certificate names, or it does not speak HTTP/2.
@@ -169,7 +177,13 @@ async def _connect_tls(host: str, port: int, roots: bytes | None, peer: Peer) ->
 
 
 def _tls_context(roots: bytes | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=roots.decode("ascii") if roots is not None else None)
+    if roots is not None:
+        context = ssl.create_default_context(cadata=roots.decode("ascii"))
+    else:
+        # grpcio's variable: it carries the unary calls, and one private authority should do for both.
+        context = ssl.create_default_context(cafile=os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH") or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # HTTP/2 forbids it (RFC 9113, 9.2.1).
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["h2"])
     return context

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from smg.engines.transport.base import Connect
-from smg.engines.transport.grpcio import GrpcioTokenTransport, GrpcioTransport
+from smg.engines.transport.grpcio import GrpcioTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 
 TRANSPORTS: Mapping[str, Connect] = {

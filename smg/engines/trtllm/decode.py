@@ -18,6 +18,7 @@ class TrtllmDecoder(StreamDecoder):
     layout = Layout(
         chunk=2,
         complete=3,
+        request_id=1,
         ids=1,
         prompt_tokens=3,
         completion_tokens=4,
