@@ -275,7 +275,9 @@ def bodies(raw: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("transport", PUMPED)
-async def test_what_is_asked_while_a_stream_is_written_is_answered_after_it_in_order_and_whole(transport, gateways, client):
+async def test_what_is_asked_while_a_stream_is_written_is_answered_after_it_in_order_and_whole(
+    transport, gateways, client
+):
     gateway = gateways[transport]
     stream, buffered = ({"model": "mock-model", "max_tokens": TOKENS, "stream": value} for value in (True, False))
     first, second = [await ask(client, gateway, **extra) for extra in (stream, buffered)]
