@@ -20,8 +20,10 @@ def openai_error(error: GatewayError) -> ErrorAnswer:
 
 
 def error_response(dialect: Dialect | None, ctx: RequestContext, error: GatewayError) -> HTTPResponse:
-    """The whole error answer; the error's code goes into the context's notes for the access log."""
+    """The whole error answer; code and field of the error go into the context's notes for the access log."""
     ctx.notes["error"] = error.code
+    if error.param:
+        ctx.notes["param"] = error.param
     answer, headers = openai_error(error), error.headers()
     if dialect is not None:
         try:

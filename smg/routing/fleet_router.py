@@ -6,6 +6,7 @@ worker has still to compute: they count until it begins to answer.
 """
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -209,7 +210,21 @@ class FleetRouter:
         error = refusal(query, pools, expected, resolve(self._fleet.snapshot(), query.model).id)
         if error.code == "no_available_workers":
             error.retry_after = self.patience(query) or error.retry_after
+            error.detail = self._states(query, pools)
         return error
+
+    def _states(self, query: Query, pools: Pools) -> str:
+        """What the model's workers are at the moment, for the log: ``2 not_ready, 1 breaker open, 1 tried``."""
+        found: Counter[str] = Counter()
+        for worker in pools.everyone:
+            status = self._fleet.status(worker)
+            if status == "ready" and worker.id in query.tried:
+                found["tried"] += 1
+            elif status == "ready" and (breaker := self.breakers.state(worker)) != "closed":
+                found[f"breaker {breaker}"] += 1
+            else:
+                found[status or "gone"] += 1
+        return "workers of the model: " + (", ".join(f"{count} {state}" for state, count in found.items()) or "none")
 
     def _count(self, lease: Lease, requests: int, tokens: int) -> None:
         """Count on the worker, and on the rank the request goes to."""

@@ -5,6 +5,8 @@ from smg.core.errors import GatewayError
 from smg.fleet.records import WILDCARD, FleetSnapshot, ModelRecord, WorkerRecord
 
 _NAMED = 8
+# Characters of what a client calls a model that are logged.
+_LONGEST_NAME = 100
 # Seconds that a new engine has for its first answer before it is no reason to wait for any name there may be: most
 # models are loaded by then, and a mistyped name or address must not have clients try again for ever.
 _FIRST_ANSWER = 300.0
@@ -37,7 +39,8 @@ def _unknown(snapshot: FleetSnapshot, name: str) -> GatewayError:
     if any(_may_answer(worker) for worker in silent):
         return GatewayError("no_available_workers", f"no engine that serves '{name}' is ready yet; {told}")
     known = f"{_known(snapshot)}; {told}" if told else _known(snapshot)
-    return GatewayError("model_not_found", f"the model '{name}' does not exist{known}", param="model")
+    asked = f"asked for the model {name[:_LONGEST_NAME]!r}"
+    return GatewayError("model_not_found", f"the model '{name}' does not exist{known}", param="model", detail=asked)
 
 
 def _may_answer(worker: WorkerRecord) -> bool:

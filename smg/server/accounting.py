@@ -35,18 +35,20 @@ def outcome(request: Request) -> int:
     return 500 if response is None else int(response.status)
 
 
-def error_code(request: Request, status: int) -> str:
-    """The machine code of a failed request, empty for a good one."""
+def error_code(request: Request, ctx: RequestContext, status: int) -> str:
+    """The machine code of a failed request, empty for a good one. A stream that fails has begun with status 200."""
     if status == CLIENT_LEFT:
         return LEFT_CODE
     response = None if request.stream is None else request.stream.response
-    return "" if response is None else response.headers.get("x-smg-error-code", "")
+    told = "" if response is None else response.headers.get("x-smg-error-code", "")
+    noted = ctx.notes.get("error", "")
+    return told or ("" if noted == LEFT_CODE else noted)
 
 
 def count(metrics: Metrics, request: Request, ctx: RequestContext, status: int) -> None:
     """Add a finished request to the counters and the latency histogram."""
     path = path_label(request)
-    metrics.http_responses_total.inc(path, str(status), error_code(request, status))
+    metrics.http_responses_total.inc(path, str(status), error_code(request, ctx, status))
     metrics.http_request_duration_seconds.observe(clock.monotonic() - ctx.started, method_label(request), path)
 
 

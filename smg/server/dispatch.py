@@ -15,8 +15,7 @@ from sanic.exceptions import ServerError
 from sanic.http import Http, Stage
 from sanic.response import BaseHTTPResponse, HTTPResponse
 
-from smg.server.crowd import no_room
-from smg.server.middleware import DISPATCH, ENDPOINT, Layer
+from smg.server.middleware import DISPATCH, ENDPOINT, GUEST, Layer
 from smg.server.protocol import GatewayRequest, abort
 
 log = logging.getLogger("smg.server")
@@ -25,18 +24,8 @@ log = logging.getLogger("smg.server")
 Handler: TypeAlias = Callable[..., Awaitable[HTTPResponse | None]]
 
 
-def dispatch(request: Request) -> Awaitable[None]:
+async def dispatch(request: Request, endpoint: Sequence[Layer] = ENDPOINT) -> None:
     """Handle a request whose head has been read, to the last byte of its answer."""
-    return _through_layers(request, guest=False)
-
-
-def dispatch_guest(request: Request) -> Awaitable[None]:
-    """As ``dispatch``, on a connection that is one too many: it is for what operators ask, and closed after it."""
-    cast("Http", request.stream).keep_alive = False
-    return _through_layers(request, guest=True)
-
-
-async def _through_layers(request: Request, *, guest: bool) -> None:
     entered = 0
     try:
         for layer in DISPATCH:
@@ -45,12 +34,18 @@ async def _through_layers(request: Request, *, guest: bool) -> None:
             if waiting is not None:
                 await waiting
         if not request.responded:
-            await _answer(request, guest=guest)
+            await _answer(request, endpoint)
     finally:
         _leave(DISPATCH[:entered], request)
 
 
-async def _answer(request: Request, *, guest: bool) -> None:
+async def dispatch_guest(request: Request) -> None:
+    """As ``dispatch``, on a connection that is one too many: it is closed then, and operators only are answered."""
+    cast("Http", request.stream).keep_alive = False
+    await dispatch(request, GUEST)
+
+
+async def _answer(request: Request, endpoint: Sequence[Layer]) -> None:
     """Route and answer; what is raised becomes an answer too, as long as none has begun."""
     handled = False
     try:
@@ -58,10 +53,7 @@ async def _answer(request: Request, *, guest: bool) -> None:
             request.path, request.method, request.headers.getone("host", None)
         )
         request.route = route
-        if guest and route.ctx.access == "data":
-            request.app.ctx.crowd.count_refused()
-            raise no_room()
-        for layer in ENDPOINT:
+        for layer in endpoint:
             waiting = layer.enter(request)
             if waiting is not None:
                 await waiting

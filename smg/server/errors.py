@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from sanic import Request
 from sanic.exceptions import (
@@ -55,7 +55,11 @@ def _bound_rest(request: Request, error: GatewayError) -> None:
     if request.stream is None:
         return
     stream = cast("Http", request.stream)
-    stream.request_max_size = UNREAD_LIMIT
+    stream.request_max_size = most = min(UNREAD_LIMIT, stream.protocol.request_max_size)
+    coming: Any = stream.request_body
+    if coming == "chunked" or (coming and (stream.request_bytes or 0) > most):
+        # It may be too long to be read to its end: the client has to know that the connection ends.
+        stream.keep_alive = False
     if error.status == 408:
         # It won't come: answer and hang up, without waiting for it again.
         stream.request_body = None

@@ -17,6 +17,7 @@ from smg.core.errors import GatewayError
 from smg.server.accounting import count, method_label, outcome, path_label, peer, record
 from smg.server.active import ActiveRequests
 from smg.server.cors import preflight
+from smg.server.crowd import no_room
 from smg.server.identity import context_of
 from smg.server.protocol import GatewayRequest, resume_reading
 from smg.telemetry.logs import current_request
@@ -87,6 +88,14 @@ async def _send(request: Request, answer: HTTPResponse) -> None:
     await (await request.respond(answer)).eof()
 
 
+def _turn_away(request: Request) -> None:
+    """Refuse inference on a connection for which there is no room."""
+    assert request.route is not None
+    if request.route.ctx.access == "data":
+        request.app.ctx.crowd.count_refused()
+        raise no_room()
+
+
 def _limit_body(request: Request) -> None:
     """Refuse a body that says it is too long before a byte of it is read; a chunked one is counted while it comes."""
     limit: int = request.app.ctx.settings.server.max_payload_size
@@ -139,3 +148,5 @@ ENDPOINT: tuple[Layer, ...] = (
     Layer("authenticate", _authenticate),
     Layer("read_body", _read_body),
 )
+# In the place of ENDPOINT on a connection that is one too many.
+GUEST: tuple[Layer, ...] = (Layer("turn_away", _turn_away), *ENDPOINT)

@@ -1,6 +1,7 @@
 """The HTTP connection: Sanic's, strict about heads, with our limits, accounting and an early word about disconnects."""
 
 import asyncio
+import contextlib
 import io
 from typing import Any, cast
 
@@ -22,6 +23,8 @@ from smg.server.strict import check_chunk_line, check_head
 HEADER_LIMIT = 65536
 # Bytes of an unread body that are read and dropped after an early answer; a longer one ends the connection.
 UNREAD_LIMIT = 1 << 20
+# So long what comes after that is dropped before the connection is closed.
+LINGER_SECONDS = 2.0
 # So long the sender of a body may pause within it.
 BODY_SILENCE_SECONDS = 60.0
 # A body that is slower is one that holds a connection on purpose.
@@ -46,6 +49,8 @@ class GatewayHttp(Http):
         """
         try:
             await super().http1()  # type: ignore[no-untyped-call]
+            if self.request_body:
+                await self._linger()
         except RequestTimeout:
             # It has its answer, and the rest of its body does not come.
             pass
@@ -54,6 +59,23 @@ class GatewayHttp(Http):
             for end in (self.request, self.response):
                 if end is not None:
                     end.stream = None
+
+    async def _linger(self) -> None:
+        """Have the client read its answer although nobody reads what it still sends.
+
+        Were the connection closed at once, its system would throw the answer away as soon as it sends more (RFC 9112
+        9.6).
+        """
+        transport = self.protocol.transport
+        if transport is None or transport.is_closing():
+            return
+        if transport.can_write_eof():
+            transport.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while True:
+                    self.recv_buffer.clear()
+                    await self._receive_more()
 
     async def http1_request_header(self) -> None:
         """Read the head of a request, within the time it may take however its bytes drip.

@@ -24,7 +24,7 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING
 _NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 # Probes and scrapes come every few seconds for ever, and "not ready" is a good answer to a probe.
 _QUIET_PATHS = frozenset({"/health", "/liveness", "/readiness", "/metrics"})
-_NOTES = ("model", "worker", "worker_url", "prefill", "prefill_url", "encode", "reason", "attempts", "error")
+_NOTES = ("model", "worker", "worker_url", "prefill", "prefill_url", "encode", "reason", "attempts", "error", "param")
 
 _AMBIGUOUS = re.compile(r"[ \"'=]")
 
@@ -135,7 +135,9 @@ def access_record(ctx: RequestContext, method: str, path: str, status: int, seco
 
     The query string is not logged, and of ``ctx.notes`` only what the pipeline wrote for operators.
     """
-    level = logging.ERROR if status >= 500 else logging.WARNING if status >= 400 else logging.INFO
+    # Of a stream that has failed the status was sent before.
+    failed = status >= 400 or "error" in ctx.notes
+    level = logging.ERROR if status >= 500 else logging.WARNING if failed else logging.INFO
     if path in _QUIET_PATHS:
         level = logging.DEBUG
     if not _access.isEnabledFor(level):

@@ -116,9 +116,22 @@ class TestConversation:
         answers = said("user", text("Look:"), result("b", "2"), result("a", [text("1"), text("!")]), text("And?"))
         assert turns(HI, calls, answers)[2:] == [
             Message("tool", "2", name="g", tool_call_id="b"),
-            Message("tool", [TextPart("1"), TextPart("!")], name="f", tool_call_id="a"),
+            Message("tool", [TextPart("1\n!")], name="f", tool_call_id="a"),
             Message("user", [TextPart("Look:"), TextPart("And?")]),
         ]
+
+    def test_texts_of_a_result_that_follow_each_other_are_lines(self):
+        image = {"type": "image", "source": {"type": "url", "url": "https://h/a.png"}}
+        document = {
+            "type": "document",
+            "title": "T",
+            "source": {"type": "text", "media_type": "text/plain", "data": "d"},
+        }
+        blocks = [text("1"), text(""), text("2\n"), image, text("3"), document]
+        (*_, answer) = turns(HI, said("assistant", use("a", "f")), said("user", result("a", blocks)))
+        first, picture, last = answer.content
+        assert (first, last) == (TextPart("1\n2\n"), TextPart("3\nT\n\nd"))
+        assert picture.path == "messages[2].content[0].content[3]"
 
     def test_a_result_may_be_an_error_empty_or_an_image(self):
         image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}

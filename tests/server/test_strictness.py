@@ -3,11 +3,12 @@
 RFC 9112 3.2 (Host), 5.1 and 5.2 (fields), 6.1 to 6.3 (length of a body), 7.1 (chunks).
 """
 
+import asyncio
 import logging
 
 import pytest
 
-from smg.config.settings import SecuritySettings
+from smg.config.settings import SecuritySettings, ServerSettings
 from smg.server import protocol
 from tests.server.server_harness import Reply
 
@@ -159,6 +160,57 @@ async def test_who_waits_for_100_sends_chunks_then(application):
         await writer.drain()
     reply = Reply(await reader.read())
     assert (reply.status, reply.json["size"]) == (200, 5)
+
+
+@pytest.mark.parametrize("size", [1001, 1_200_000, 6_000_000])
+async def test_who_sends_its_whole_body_before_it_reads_still_gets_to_know_that_it_was_too_long(application, size):
+    app = await application(server=ServerSettings(max_payload_size=1000))
+    reader, writer = await app.connect()
+    writer.write(b"POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % size)
+    for _ in range(0, size, 1000):
+        writer.write(b"x" * 1000)
+        await writer.drain()
+    reply = Reply(await reader.read())
+    assert (reply.status, reply.json["error"]["code"]) == (413, "request_too_large")
+    writer.close()
+    await app.idle()
+
+
+@pytest.mark.parametrize(
+    ("limit", "fields", "goes_on"),
+    [
+        (1000, b"Content-Length: 1001\r\n", False),
+        (2 << 20, b"Content-Length: 1500000\r\n", False),
+        (2 << 20, b"Content-Length: 1000\r\n", True),
+        (2 << 20, CHUNKED, False),
+    ],
+)
+async def test_a_connection_that_ends_after_an_early_answer_is_said_to(application, limit, fields, goes_on):
+    app = await application(server=ServerSettings(max_payload_size=limit), security=SecuritySettings(api_key=("k",)))
+    reader, writer = await app.connect()
+    writer.write(b"POST /v1/messages HTTP/1.1\r\nHost: t\r\n" + fields + b"\r\n" + b"x" * 1000)
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert (b"connection: keep-alive" if goes_on else b"connection: close") in head
+    writer.write(HIDDEN)
+    assert ((await reader.read()).count(b"HTTP/1.1 200") == 1) == goes_on
+    writer.close()
+
+
+async def test_who_goes_on_sending_is_sent_away_in_the_end(application, monkeypatch):
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.2)
+    app = await application(server=ServerSettings(max_payload_size=1000))
+    _, writer = await app.connect()
+    writer.write(b"POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+    async def go_on() -> None:
+        while True:
+            writer.write(b"3e8\r\n" + b"x" * 1000 + b"\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.001)
+
+    with pytest.raises(ConnectionError):
+        await asyncio.wait_for(go_on(), 10)
+    await app.idle()
 
 
 async def test_the_rest_of_a_body_nobody_wanted_is_not_waited_for_without_end(application, monkeypatch, caplog):

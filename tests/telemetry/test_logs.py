@@ -106,10 +106,15 @@ def test_exceptions_are_logged_whole(lines):
         ("/readiness", 200, "DEBUG"),
     ],
 )
-def test_an_access_record_per_request(lines, path, status, level):
+@pytest.mark.parametrize("failed", [True, False])
+def test_an_access_record_per_request(lines, path, status, level, failed):
     read = lines(as_json=True, level="debug")
     ctx = RequestContext("req-1", principal=Principal(name="key-ab"))
-    ctx.notes.update(model="m", worker="w", attempts="2", error="worker_failed", secret="no")
+    ctx.notes.update(model="m", worker="w", attempts="2", secret="no")
+    if failed:
+        ctx.notes.update(error="worker_failed", param="messages[0]")
+        # A stream that failed after its status had been sent.
+        level = "WARN" if level == "INFO" else level
     logs.access_record(ctx, "GET", path, status, 0.0123456, "127.0.0.1")
     (line,) = read()
     record = json.loads(line)
@@ -128,7 +133,7 @@ def test_an_access_record_per_request(lines, path, status, level):
         "model": "m",
         "worker": "w",
         "attempts": "2",
-        "error": "worker_failed",
+        **({"error": "worker_failed", "param": "messages[0]"} if failed else {}),
     }
 
 

@@ -101,11 +101,20 @@ def _result(wire: types.ToolResultBlock, path: str, names: dict[str, str]) -> Me
     found = wire.content or ""
     return Message(
         "tool",
-        found if isinstance(found, str) else list(parts(found, f"{path}.content")),
+        found if isinstance(found, str) else list(_lined(parts(found, f"{path}.content"))),
         name=names.get(wire.tool_use_id),
         tool_call_id=wire.tool_use_id,
         is_error=bool(wire.is_error),
     )
+
+
+def _lined(found: Iterable[Part]) -> Iterator[Part]:
+    """Texts that follow each other as lines of one: models are shown no borders of blocks."""
+    for text, group in groupby(found, lambda part: isinstance(part, TextPart)):
+        if text:
+            yield TextPart("\n".join(part.text for part in group if isinstance(part, TextPart)))
+        else:
+            yield from group
 
 
 def _assistant(turns: Sequence[Given]) -> Message:
