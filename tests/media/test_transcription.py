@@ -91,7 +91,8 @@ async def heard(stream, into=None):
 @pytest.mark.e2e
 @pytest.mark.parametrize("transport", ["grpcio", "native"])
 async def test_the_official_client_streams_what_it_would_get_at_once(tmp_path, transport):
-    script = spoken("language English<asr_text>Hello, \u00fc there. ")
+    # In its own time: what arrives at once may leave at once.
+    script = spoken("language English<asr_text>Hello, \u00fc there. ", chunk_delay=0.02)
     async with (
         MockEngine(script, contract="tokenspeed") as engine,
         started(engine, tmp_path, "--engine-transport", transport) as gateway,
