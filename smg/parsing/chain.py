@@ -38,8 +38,9 @@ logger = logging.getLogger(__name__)
 class Chain:
     """Parsers of one choice; ``reasoning`` and ``tools`` are fresh objects, None where there is nothing to parse.
 
-    ``enough`` is True once nothing that follows will be wanted. ``with_ids`` puts token ids on the events. ``mint``
-    makes the id of a tool call, ``earlier`` is how many calls the conversation has had.
+    ``enough`` is True once nothing that follows will be wanted, which may come to be so where ``ends_early``; what is
+    fed then becomes nothing. ``with_ids`` puts token ids on the events. ``mint`` makes the id of a tool call,
+    ``earlier`` is how many calls the conversation has had.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Chain:
         self._kinds = {tool.name: tool.kind for tool in start.tools} if start.tools else {}
         self._input: Input | None = None  # of the custom tool that is being called
         self.enough = False
+        self.ends_early = tools is not None and not start.parallel
         self._open = False
         self._broken_off = False
         if start.history and not self.plain:
@@ -84,7 +86,7 @@ class Chain:
             self._ids += output.ids
         if output.logprobs:
             self._logprobs += output.logprobs
-        if not output.text:
+        if not output.text or self.enough:
             return []
         if self.plain:
             return [TextDelta(self.choice, output.text, *self._take())]
@@ -192,6 +194,7 @@ class Chain:
                     events += self._arguments(text if self._input is None else self._input.feed(text))
                 case Surplus():
                     self.enough = True
+                    break
                 case CallEnd(complete=complete):
                     if self._input is not None:
                         events += self._arguments(self._input.finish())

@@ -23,6 +23,7 @@ class Parsing(Protocol):
 
     plain: bool
     enough: bool
+    ends_early: bool
 
     def feed(self, output: RowOutput) -> list[Event]: ...
 
@@ -120,6 +121,11 @@ class Choice:
     def plain(self) -> bool:
         """True when no parser needs to see the text."""
         return self._chain.plain
+
+    @property
+    def ends_early(self) -> bool:
+        """True when its parser may find that nothing more is wanted, and the engine has to hear of it at once."""
+        return self._chain.ends_early
 
     @property
     def reasoning_tokens(self) -> int:

@@ -165,7 +165,7 @@ class Generation:
         sign, watched = partial(signing, self._services.signer, self._ctx, request), self._watch is not None
         self._choices = open_choices(self._services.table, plan, request, self._first, sign, keep_text=watched)
         self._silence = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
-        if not request.stream:
+        if not request.stream and not any(choice.ends_early for choice in self._choices):
             self._let_feed()
         # Some dialects begin an answer with the prompt's counts.
         self._cached = max((batch.cached_tokens for batch in self._running.first), default=0)

@@ -14,6 +14,7 @@ from smg._native.region import STATUS, Region
 from smg.config.settings import FleetSettings, ModelSettings, Settings
 from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engine_server.mock import tokenizer as mock
+from smg.engines.transport.table import TRANSPORTS
 from smg.fleet.records import STATUS_CODES, FleetSnapshot, ModelRecord, WorkerRecord
 from smg.pipeline import services as pipeline
 from smg.pipeline.spelled import warn
@@ -293,11 +294,12 @@ async def test_a_stop_string_in_a_call_closes_nothing(tmp_path):
     assert (calls, reason) == ([("run", '{"cmd": "ls"')], "stop")
 
 
-async def test_OA_09_the_engine_is_told_to_stop_where_a_second_call_begins(tmp_path):
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_OA_09_the_engine_is_told_to_stop_where_a_second_call_begins(tmp_path, transport):
     calls = [("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Bergen"})]
     script = Script.text(WRITERS["qwen"](calls) + " and so on" * 200, per_chunk=1)
     for fields in ({}, {"tool_choice": "required"}):
-        async with gateway(tmp_path, script, tool_call_parser="hermes") as client:
+        async with gateway(tmp_path, script, transport, tool_call_parser="hermes") as client:
             answer = await ask(client, parallel_tool_calls=False, **fields)
             assert answer == ("", "", [("get_weather", '{"city": "Oslo"}')], "tool_calls")
             whole = await client.chat.completions.create(
