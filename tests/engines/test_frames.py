@@ -83,3 +83,17 @@ def test_only_so_many_are_kept(monkeypatch):
         given = request(sampling=Sampling(seed=seed))
         assert known.generate(given) == adapter("vllm").generate(given)
         assert len(known._known) <= 3
+
+
+def test_every_field_of_a_request_is_accounted_for():
+    """A new field belongs in the shape, unless it is one of those that no message without a constraint depends on."""
+    in_shape = {"sampling", "limits", "stop_ids", "ignore_eos", "n", "logprobs", "dp_rank", "lora", "require_reasoning"}
+    written_each_time, never_kept = {"id", "ids"}, {"constraint", "leg", "media"}
+    only_for_constraints_and_biases, header = {"from_first_token", "vocab_size"}, {"trace"}
+    assert set(EngineRequest.__struct_fields__) == (
+        in_shape | written_each_time | never_kept | only_for_constraints_and_biases | header
+    )
+    shaped = {"temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"}
+    assert set(Sampling.__struct_fields__) == shaped | {"seed", "logit_bias"}
+    # ``usual`` has become ``max_tokens`` by then.
+    assert set(Limits.__struct_fields__) == {"max_tokens", "min_tokens", "usual"}
