@@ -195,7 +195,8 @@ class TestEnds:
         last = folded(body)
         assert (status, last["status"], last["error"]["code"]) == (200, "failed", "server_error")
         assert last["output"][-1]["content"][0]["text"].endswith("Hello wor")
-        assert place.world.metric("worker_stream_failed") == 1
+        assert place.world.metric(f"router_request_errors_total\0{model}\0responses\0worker_stream_failed") == 1
+        assert place.world.metric("http_responses_total\0/v1/responses\x00200\0worker_stream_failed") == 1
 
     async def test_RS_03_no_worker_before_the_first_token(self, http):
         for stream in (False, True):
