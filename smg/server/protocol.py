@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from httptools import HttpParserInvalidURLError
 from sanic import Request
-from sanic.exceptions import BadRequest, BadURL, RequestCancelled, RequestTimeout
+from sanic.exceptions import BadRequest, RequestCancelled, RequestTimeout
 from sanic.headers import format_http1_response
 from sanic.http import Http, Stage
 from sanic.http.http1 import HTTP_CONTINUE
@@ -92,10 +92,13 @@ class GatewayHttp(Http):
                     await super().http1_request_header()  # type: ignore[no-untyped-call]
         except TimeoutError:
             raise RequestTimeout("the request's head did not arrive in time") from None
-        except (BadURL, HttpParserInvalidURLError):
-            # The page that tells of it needs a URL of its own.
+        except HttpParserInvalidURLError:
             self.url = None
             raise BadRequest("the request's URL is malformed") from None
+        except BadRequest as error:
+            # The page that tells of it needs a URL of its own.
+            self.url = None
+            raise BadRequest(_about_head(str(error))) from None
 
     async def read(self) -> bytes | None:
         """As Sanic's. Raises RequestTimeout for a body that pauses for BODY_SILENCE_SECONDS, or that has come slower
@@ -159,6 +162,13 @@ class GatewayHttp(Http):
         if end_stream:
             self.response_func = None  # type: ignore[assignment]
             self.stage = Stage.IDLE
+
+
+def _about_head(message: str) -> str:
+    """Our own words in the place of Sanic's about the head of a request; what ours say already stays."""
+    if message.startswith(("Bad URL", "URL may only")):
+        return "the request's URL is malformed"
+    return "the request's head is malformed" if message == "Bad Request" else message
 
 
 def _too_slow(http: Http) -> RequestTimeout:

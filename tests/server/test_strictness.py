@@ -117,6 +117,24 @@ async def test_what_is_ambiguous_is_a_400_and_ends_the_connection(application, c
     assert sum(app.samples("smg_http_responses_total").values()) == 1
 
 
+WORDS = {
+    "no host": "the request has no Host header",
+    "two hosts": "the request has more than one Host header",
+    "a host with a path": "the request's Host header is malformed",
+    "a negative length": "the request's Content-Length is malformed",
+    "two lengths": "the request's head is malformed",
+    "a blank before the colon": "the request's head is malformed",
+    "no colon": "the request's head is malformed",
+    "a byte beyond ASCII in the path": "the request's URL is malformed",
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+async def test_the_answer_says_what_is_wrong(application, case):
+    app = await application()
+    assert Reply(await app.raw(REFUSED[case])).json["error"]["message"] == WORDS[case]
+
+
 TAKEN = {
     "a port": (get(b"Host: t:8080"), b""),
     "a port left out": (get(b"Host: t:"), b""),
