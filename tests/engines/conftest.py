@@ -1,6 +1,7 @@
 """Requests, drivers against mock engines, and a bare gRPC server that answers exactly what a test says."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,7 @@ from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.transport.h2 import H2Transport
 from smg.engines.transport.h2_connection import Timing
 from smg.engines.vllm.adapter import VllmAdapter
+from tests._native.test_stream_feed import Pipe
 
 
 @asynccontextmanager
@@ -105,3 +107,19 @@ async def connect_native():
     yield make
     for transport in opened:
         await transport.close()
+
+
+@pytest.fixture
+def narrow():
+    """A client whose socket is soon full."""
+    pipe = Pipe()
+    yield pipe
+    pipe.ours.close()
+    pipe.peer.close()
+
+
+@pytest.fixture
+def pipe(narrow):
+    """A client whose socket has room for all that these tests send."""
+    narrow.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return narrow

@@ -4,7 +4,6 @@ That rows find no memory (MemoryError) cannot be brought about here.
 """
 
 import asyncio
-import socket
 
 import grpc
 import pytest
@@ -40,22 +39,6 @@ async def connect(transport):
     yield make
     for each in opened:
         await each.close()
-
-
-@pytest.fixture
-def narrow():
-    """A client whose socket is soon full."""
-    pipe = Pipe()
-    yield pipe
-    pipe.ours.close()
-    pipe.peer.close()
-
-
-@pytest.fixture
-def pipe(narrow):
-    """A client whose socket has room for all that these tests send."""
-    narrow.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    return narrow
 
 
 class Reader:

@@ -1,8 +1,7 @@
 """What every transport does: sizes, back-pressure, ends, replacement (spec engine-contract 4.2; DESIGN 6)."""
 
 import asyncio
-import shutil
-import subprocess
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -14,6 +13,7 @@ from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
 from smg.engines.transport.h2 import H2Transport
 from smg.engines.vllm.decode import VllmDecoder
 from tests.calls import failure, read_all
+from tests.certificates import self_signed
 
 MIB = 1 << 20
 
@@ -267,15 +267,8 @@ async def test_closing_ends_running_calls_without_cancelling_their_tasks(kit, co
 @pytest.fixture
 def certificate(tmp_path):
     """A self-signed certificate for localhost and its key, as PEM files."""
-    if shutil.which("openssl") is None:
-        pytest.skip("makes its certificate with the openssl program, which is not installed")
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    subprocess.run(
-        [*command, "-days", "1", "-keyout", str(key), "-out", str(certificate), *names], check=True, capture_output=True
-    )
-    return key.read_bytes(), certificate.read_bytes()
+    files = self_signed(tmp_path)
+    return Path(files["tls_key_path"]).read_bytes(), Path(files["tls_cert_path"]).read_bytes()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +18,7 @@ from smg.engines.zmq.address import parse
 from smg.engines.zmq.driver import ZmqDriver
 from smg.engines.zmq.source import ZmqSource
 from smg.text.tables import make_table
-from tests._native.test_stream_feed import TEMPLATE, Pipe, bodies
+from tests._native.test_stream_feed import TEMPLATE, bodies
 from tests._native.test_stream_table import Recorder, Vocabulary
 from tests.engines.test_transports_agree import buffered, streamed
 from tests.engines.zmq.core import MockCore
@@ -61,22 +60,6 @@ async def at(tmp_path, monkeypatch, contract):
     finally:
         await worker.close()
         await control.close()
-
-
-@pytest.fixture
-def narrow():
-    """A client whose socket is soon full."""
-    pipe = Pipe()
-    yield pipe
-    pipe.ours.close()
-    pipe.peer.close()
-
-
-@pytest.fixture
-def pipe(narrow):
-    """A client whose socket has room for all that these tests send."""
-    narrow.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    return narrow
 
 
 class Rows:
