@@ -3,11 +3,15 @@
 import grpc
 import pytest
 
+from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
+from smg.engine_server.mock import Fault, MockEngine, Script
+from smg.engines.driver import GrpcDriver
 from smg.engines.transport import h2_connection
 from smg.engines.transport.grpcio_call import GrpcioCall
 from smg.engines.transport.grpcio_tokens import LARGE, GrpcioTokenTransport
 from smg.engines.transport.h2_call import H2Call
+from smg.engines.vllm.adapter import VllmAdapter
 from smg.engines.vllm.decode import VllmDecoder
 from tests.calls import failure, read_all
 
@@ -163,3 +167,44 @@ async def test_closing_ends_running_calls_on_either(kit, connect):
         assert not transport._own.connected
         with pytest.raises(GatewayError):
             generate(transport, BIG)
+
+
+@pytest.fixture
+async def large(kit):
+    """An engine, a driver whose own connection stands, and a request with a long prompt."""
+    async with MockEngine(Script(tokens=[7] * 5, eos=False, vocab_size=100_000)) as engine:
+        transport = GrpcioTokenTransport(engine.url)
+        driver = GrpcDriver(engine.url, VllmAdapter(), transport)
+        request = kit.request(id="r-1", ids=[70_000] * 25_000)
+        batches = await kit.drain(await driver.open(RequestContext("first"), request))
+        assert sum(len(batch.ids) for batch in batches) == 5
+        await kit.eventually(lambda: transport._own.connected)
+        yield engine, driver, request
+        await driver.close()
+
+
+async def test_a_long_prompt_arrives_whole_and_is_answered(kit, large):
+    engine, driver, request = large
+    source = await driver.open(RequestContext("second"), request)
+    assert isinstance(source._call, H2Call)
+    assert [token for batch in await kit.drain(source) for token in batch.ids] == [7] * 5
+    assert list(engine.requests[-1].request.tokenized.input_ids) == request.ids
+
+
+async def test_an_engine_that_breaks_off_under_one_is_to_blame(kit, large):
+    engine, driver, request = large
+    engine.script = Script(tokens=[7] * 5, vocab_size=100_000, faults=(Fault(after_chunks=2),))
+    source = await driver.open(RequestContext("second"), request)
+    assert isinstance(source._call, H2Call)
+    with pytest.raises(GatewayError) as caught:
+        await kit.drain(source)
+    assert (caught.value.code, caught.value.worker_fault) == ("worker_stream_failed", True)
+
+
+async def test_a_client_that_leaves_stops_the_engine_there_too(kit, large):
+    engine, driver, request = large
+    engine.script = Script(tokens=[7] * 5, vocab_size=100_000, faults=(Fault(kind="stall", after_chunks=1),))
+    source = await driver.open(RequestContext("second"), request)
+    assert (await source.next())[0].ids == [7]
+    await source.cancel("client_disconnect")
+    await kit.eventually(lambda: engine.aborted == ["r-1"] and engine.running == 0)

@@ -57,9 +57,9 @@ class FleetSettings(Group, frozen=True):
         Literal["grpcio", "native", "python"],
         option(
             "--engine-transport",
-            "What carries token streams: grpcio (requests of 64 KiB or more to an engine without TLS go by the gateway's "
-            "own HTTP/2 client), or that client (native). With python it is grpcio with every message and every token "
-            "read by Python: slow, and there to be compared with.",
+            "What carries token streams: grpcio (requests of 64 KiB or more to an engine without TLS go by the "
+            "gateway's own HTTP/2 client), or that client (native). With python it is grpcio with every message and "
+            "every token read by Python: slow, and there to be compared with.",
         ),
     ] = "grpcio"
     grpc_max_message_size: Annotated[
