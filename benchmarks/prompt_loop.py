@@ -166,7 +166,9 @@ def run(transport: str, windows: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--engine-transport", choices=("grpcio", "native"), default="grpcio", help="as for smg-server")
+    parser.add_argument(
+        "--engine-transport", choices=("auto", "grpcio", "native"), default="auto", help="as for smg-server"
+    )
     parser.add_argument("--windows", type=int, default=WINDOWS, help="windows of half a minute (default 3)")
     parser.add_argument("--send", help=argparse.SUPPRESS)
     given = parser.parse_args()

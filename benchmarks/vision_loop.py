@@ -135,7 +135,9 @@ def run(transport: str, tensors: str, windows: int, sent: Sequence[str]) -> dict
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--engine-transport", choices=("grpcio", "native"), default="grpcio", help="as for smg-server")
+    parser.add_argument(
+        "--engine-transport", choices=("auto", "grpcio", "native"), default="auto", help="as for smg-server"
+    )
     parser.add_argument("--windows", type=int, default=WINDOWS, help="windows of each kind (default 3)")
     parser.add_argument("--tensors", choices=("inline", "auto"), default="inline", help="how they go to the engine")
     parser.add_argument("--images", type=int, default=8, help="requests with an image at a time (default 8)")

@@ -16,7 +16,7 @@ from smg.core.background import background
 from smg.core.stream import StreamTable
 from smg.engines.parcel import TensorTransport
 from smg.engines.pool import DriverPool
-from smg.engines.transport.table import TRANSPORTS
+from smg.engines.transport.table import CHOICES
 from smg.fleet import loads
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.records import WILDCARD, FleetSnapshot
@@ -172,7 +172,7 @@ def build(settings: Settings, region: Region, process: int) -> Services:
             settings.model, settings.tokenizer_cache, settings.models, folder_of(settings.server.state_dir)
         ),
         drivers=DriverPool(
-            TRANSPORTS[settings.fleet.engine_transport],
+            CHOICES[settings.fleet.engine_transport],
             settings.fleet.grpc_max_message_size,
             process,
             lambda worker, load: loads.write(region, worker.slot, [load]),

@@ -9,7 +9,8 @@ from smg.engine_server.mock import Fault, MockEngine, Script
 from smg.engines.driver import GrpcDriver
 from smg.engines.transport import h2_connection
 from smg.engines.transport.grpcio_call import GrpcioCall
-from smg.engines.transport.grpcio_tokens import LARGE, GrpcioTokenTransport
+from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
+from smg.engines.transport.h2 import LARGE
 from smg.engines.transport.h2_call import H2Call
 from smg.engines.vllm.adapter import VllmAdapter
 from smg.engines.vllm.decode import VllmDecoder

@@ -11,7 +11,7 @@ from smg.core.request import GenerationRequest, Message
 from smg.engine_server.mock import EOS, MockEngine, Script
 from smg.engines.pool import DriverPool
 from smg.engines.table import adapter
-from smg.engines.transport.table import TRANSPORTS
+from smg.engines.transport.table import CHOICES
 from smg.fleet.records import WorkerRecord
 from smg.fleet.roles import role_of
 from smg.pipeline.accumulator import Accumulator
@@ -35,7 +35,7 @@ ROLES = {"p": "prefill", "d": "decode", "e": "encode"}
 
 
 class Pairs:
-    """One model, its engines by name (``ROLES``), and the services over them; ``transport`` is a row of TRANSPORTS."""
+    """One model, its engines by name (``ROLES``), and the services over them; ``transport`` is a row of CHOICES."""
 
     def __init__(
         self, engines: Mapping[str, MockEngine], contract: str, settings: Settings, transport: str = CHOSEN
@@ -59,7 +59,7 @@ class Pairs:
             router=FleetRouter(self.fleet, region, PROCESS, RoundRobin(region)),
             admission=Admission(settings.admission, region, PROCESS, metrics),
             texts=FakeTexts(text_model()),
-            drivers=DriverPool(TRANSPORTS[transport]),
+            drivers=DriverPool(CHOICES[transport]),
             table=make_table(native=transport != "python"),
             metrics=metrics,
             rooms=Rooms(region),

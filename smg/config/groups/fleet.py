@@ -54,14 +54,15 @@ class FleetSettings(Group, frozen=True):
         option("--backend", "Engine contract of all --worker-urls; probed when not given.", "--runtime"),
     ] = None
     engine_transport: Annotated[
-        Literal["grpcio", "native", "python"],
+        Literal["auto", "native", "grpcio", "python"],
         option(
             "--engine-transport",
-            "What carries token streams: grpcio (requests of 64 KiB or more to an engine without TLS go by the "
-            "gateway's own HTTP/2 client), or that client (native). With python it is grpcio with every message and "
-            "every token read by Python: slow, and there to be compared with.",
+            "What carries token streams: the gateway's own HTTP/2 client (native), grpcio (requests of 64 KiB or more "
+            "to an engine without TLS go by that client, too), or for each engine the one that fits (auto): native "
+            "without TLS, grpcio with TLS or where the environment names an HTTP proxy. With python it is grpcio with "
+            "every message and every token read by Python: slow, and there to be compared with.",
         ),
-    ] = "grpcio"
+    ] = "auto"
     grpc_max_message_size: Annotated[
         int,
         option(

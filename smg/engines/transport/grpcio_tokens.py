@@ -12,23 +12,22 @@ from smg._native.wire import Layout
 from smg.engines.transport.base import MESSAGE_LIMIT, TokenCall
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.transport.grpcio_call import GrpcioCall
-from smg.engines.transport.h2 import H2Transport
-
-# Bytes of a request from which on it goes over our own connection.
-LARGE = 64 << 10
+from smg.engines.transport.h2 import LARGE, H2Transport
+from smg.engines.transport.proxy import proxied
 
 
 class GrpcioTokenTransport(GrpcioTransport):
     """A ``TokenTransport`` over grpc.aio, whose calls can feed rows of the native table.
 
     Large requests go over a connection of ours once one stands; the first of them makes it be opened. So an engine that
-    only grpcio can reach (through a proxy, say) is sent everything by grpcio, and so is one that is reached by TLS,
-    where our connection would encrypt on the event loop. Arguments are those of ``GrpcioTransport``.
+    only grpcio can reach is sent everything by grpcio, and so is one behind an HTTP proxy or TLS, which our connection
+    would encrypt on the event loop. Arguments are those of ``GrpcioTransport``.
     """
 
     def __init__(self, url: str, root_certificates: bytes | None = None, message_limit: int = MESSAGE_LIMIT) -> None:
         super().__init__(url, root_certificates, message_limit)
-        self._own = None if self._address.tls else H2Transport(url, message_limit=message_limit)
+        direct = not (self._address.tls or proxied(self._address))
+        self._own = H2Transport(url, message_limit=message_limit) if direct else None
 
     async def unary(
         self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None

@@ -26,6 +26,10 @@ _UNAVAILABLE_LIMIT = 3
 _STREAMS_PER_CONNECTION = 128
 _MAX_CONNECTIONS = 4
 
+# Bytes of a request from which on grpc.aio is not to carry it to an engine without TLS: it copies requests on the event
+# loop with the GIL held.
+LARGE = 64 << 10
+
 
 class H2Transport:
     """A ``TokenTransport`` to ``url``.
@@ -55,6 +59,8 @@ class H2Transport:
     async def unary(
         self, path: str, message: bytes, timeout: float | None, metadata: Mapping[str, str] | None = None
     ) -> bytes:
+        if len(message) >= LARGE and not self._address.tls:
+            return await self.sole(path, message, timeout, metadata)
         return await self._unary.unary(path, message, timeout, metadata)
 
     def stream(

@@ -1,7 +1,8 @@
-"""The transports of token streams: one row each (``--engine-transport``)."""
+"""The transports of token streams: one row each."""
 
 from collections.abc import Mapping
 
+from smg.engines.transport.automatic import automatic
 from smg.engines.transport.base import Connect
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
@@ -13,3 +14,6 @@ TRANSPORTS: Mapping[str, Connect] = {
     # The oracle of both: the generated contract and the table's Python twin.
     "python": GrpcioTransport,
 }
+
+# What ``--engine-transport`` may say.
+CHOICES: Mapping[str, Connect] = {"auto": automatic, **TRANSPORTS}
