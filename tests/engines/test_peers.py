@@ -212,10 +212,30 @@ class TestControl:
                 await asyncio.sleep(0.02)
             assert await outcome(calls[0]) == ([b"one", b"two"], "OK")
             assert await outcome(calls[1]) == ([b"whole"], "OK")
-            last = await failure_or_answer(calls[2])
-            assert last in ("UNAVAILABLE", [b""])  # never processed: refused, or repeated elsewhere by the library
+            assert await outcome(calls[2]) == ([b""], "OK")  # never looked at, so asked again elsewhere
             assert await read_all(made.stream(PATH, b"new", 5)) == [b"new"]
             assert len(sessions) == 2
+
+    async def test_a_stream_that_was_refused_is_asked_for_again_once(self, connect, native):
+        """grpcio leaves that to its callers."""
+        asked = []
+
+        async def script(session):
+            await session.greet()
+            while True:
+                request = await session.request()
+                asked.append(request.body[5:])
+                if asked.count(b"twice") == 2 and request.body[5:] == b"twice":
+                    session.send(h2.answer(request.stream, b"x"))
+                else:
+                    session.send(h2.reset(request.stream, REFUSED))
+
+        async with h2.serve_raw(script) as address:
+            made = connect(address)
+            twice = await outcome(made.stream(PATH, b"twice", 5))
+            assert twice == (([b"x"], "OK") if native else ([], "UNAVAILABLE"))
+            assert await outcome(made.stream(PATH, b"always", 5)) == ([], "UNAVAILABLE")
+        assert asked == ([b"twice"] * 2 + [b"always"] * 2 if native else [b"twice", b"always"])
 
     async def test_cancelling_resets_with_cancel(self, connect):
         codes = []
@@ -237,11 +257,6 @@ class TestControl:
             assert (await failure(call)).code == "client_disconnected"
             assert await read_all(made.stream(PATH, b"next", 5)) == [b"next"]
         assert codes == [CANCEL]
-
-
-async def failure_or_answer(call):
-    got, status = await outcome(call)
-    return got if status == "OK" else status
 
 
 class TestHalvesOfAStream:
@@ -304,6 +319,9 @@ GRPCIO = {
     "no-trailers": ([], "UNKNOWN"),
     # It does not notice.
     "cut-message": ([], "OK"),
+    # It only looks for a status where the specification has one.
+    "early-status": ([], "UNKNOWN"),
+    "early-status-and-messages": ([], "UNKNOWN"),
 }
 ENDS = {
     "ok": (lambda s: h2.answer(s, b"a"), [b"a"], "OK"),
@@ -334,7 +352,6 @@ ENDS = {
         "INTERNAL",
     ),
     "reset-no-error": (lambda s: h2.headers(s) + h2.reset(s, 0), [], "INTERNAL"),
-    "reset-refused": (lambda s: h2.reset(s, REFUSED), [], "UNAVAILABLE"),
     "reset-cancel": (lambda s: h2.headers(s) + h2.reset(s, CANCEL), [], "CANCELLED"),
     "reset-calm": (lambda s: h2.headers(s) + h2.reset(s, 11), [], "RESOURCE_EXHAUSTED"),
     "reset-security": (lambda s: h2.headers(s) + h2.reset(s, 12), [], "PERMISSION_DENIED"),
@@ -346,6 +363,37 @@ ENDS = {
     ),
     "cut-message": (lambda s: h2.headers(s) + h2.data(s, h2.message(b"cut")[:6]) + h2.trailers(s), [], "INTERNAL"),
     "no-trailers": (lambda s: h2.headers(s) + h2.data(s, h2.message(b"a"), end=True), [b"a"], "UNKNOWN"),
+    "early-status": (
+        # What proxies over Go's HTTP library make of an answer of trailers only.
+        lambda s: (
+            h2.headers(s, (*h2.ANSWER, ("grpc-status", "8"), ("grpc-message", "full"))) + h2.data(s, b"", end=True)
+        ),
+        [],
+        "RESOURCE_EXHAUSTED",
+    ),
+    "early-status-and-trailers": (
+        lambda s: h2.headers(s, (*h2.ANSWER, ("grpc-status", "8"))) + h2.trailers(s, 5),
+        [],
+        "NOT_FOUND",
+    ),
+    "early-status-and-messages": (
+        lambda s: (
+            h2.headers(s, (*h2.ANSWER, ("grpc-status", "0"))) + h2.data(s, h2.message(b"a")) + h2.data(s, b"", end=True)
+        ),
+        [b"a"],
+        "UNKNOWN",
+    ),
+    "early-status-and-a-reset": (
+        lambda s: h2.headers(s, (*h2.ANSWER, ("grpc-status", "0"))) + h2.reset(s, 2),
+        [],
+        "INTERNAL",
+    ),
+    "http-413": (
+        # nginx, for a request above its client_max_body_size.
+        lambda s: h2.headers(s, ((":status", "413"), ("content-type", "text/html"))) + h2.data(s, b"<html>", end=True),
+        [],
+        "UNKNOWN",
+    ),
     "http-503": (lambda s: h2.headers(s, ((":status", "503"),), end=True), [], "UNAVAILABLE"),
     "http-404": (lambda s: h2.headers(s, ((":status", "404"),), end=True), [], "UNIMPLEMENTED"),
     "http-401": (lambda s: h2.headers(s, ((":status", "401"),), end=True), [], "UNAUTHENTICATED"),

@@ -18,7 +18,7 @@ from smg.engines.transport.errors import RpcError, from_status
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.transport.h2_call import H2Call
 from smg.engines.transport.h2_connection import H2Connection, Timing
-from smg.engines.transport.h2_headers import request_head, request_tail
+from smg.engines.transport.h2_headers import Status, request_head, request_tail
 
 Item = TypeVar("Item")
 
@@ -129,6 +129,9 @@ class H2Transport:
 
     def restart(self, call: H2Call[Any]) -> None:
         """Start ``call`` on the connection with the fewest calls, a new one when all are full."""
+        if self._closed:
+            call.fail(Status("UNAVAILABLE", "the transport is closed"))
+            return
         best = min(self._connections, key=lambda connection: len(connection.calls), default=None)
         if best is None or (self._full(best) and len(self._connections) < _MAX_CONNECTIONS):
             best = H2Connection(self._address, self._roots, self._timing, self)

@@ -63,6 +63,8 @@ class H2Connection:
         self._loop = asyncio.get_running_loop()
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._leaving = False
+        # A call has got further than to be sent.
+        self._served = False
         self._flushing = False
         self._told: tuple[int, int, str] | None = None
         self._heard = 0.0
@@ -85,6 +87,10 @@ class H2Connection:
         if not self._flushing and self._link is not None and self.native.pending:
             self._flushing = True
             self._loop.call_soon(self._flush)
+
+    def refused(self, call: H2Call[Any], status: Status) -> None:
+        # However often others got through: nobody knows when the next one may.
+        self._move(call, status, progress=False)
 
     def ended(self, call: H2Call[Any], error: RpcError | None) -> None:
         self.calls.discard(call)
@@ -121,6 +127,7 @@ class H2Connection:
                 self.lost(str(error))
                 return
             if stream is not None and isinstance(stream.owner, H2Call):
+                self._served = True
                 stream.owner.on_headers(headers, end)
         for stream in native.take_ready():
             if isinstance(stream.owner, H2Call):
@@ -133,7 +140,7 @@ class H2Connection:
         if native.goaway != self._told:
             self._drain()
         elif native.exhausted:
-            self._hand_over()
+            self._hand_over(Status("UNAVAILABLE", "the connection has no stream ids left"))
         self.flush_soon()
 
     def lost(self, details: str) -> None:
@@ -148,8 +155,11 @@ class H2Connection:
         if self._link is not None:
             self._link.close()
         self._leave(calm=False)
+        ended = Status("UNAVAILABLE", details)
+        if self.native.settled:
+            self._hand_over(ended)
         for call in list(self.calls):
-            call.fail(Status("UNAVAILABLE", details))
+            call.fail(ended)
 
     # -- life
 
@@ -188,22 +198,32 @@ class H2Connection:
         assert self.native.goaway is not None
         self._told = last, code, text = self.native.goaway
         self._leave(calm=code == _ENHANCE_YOUR_CALM)
-        for stream in self.native.streams:
-            if stream.id > last and isinstance(stream.owner, H2Call):
-                stream.owner.fail(Status("UNAVAILABLE", f"GOAWAY (HTTP/2 error {code}) {text}".strip()))
-        self._hand_over()
+        refusal = Status("UNAVAILABLE", f"GOAWAY (HTTP/2 error {code}) {text}".strip())
+        # Proxies say it after so many requests (nginx: 1000), whatever is on its way to them.
+        turned_away = [stream for stream in self.native.streams if stream.id > last]
+        self._served = self._served or len(self.native.streams) > len(turned_away)
+        for stream in turned_away:
+            if isinstance(stream.owner, H2Call):
+                self._move(stream.owner, refusal, progress=self._served)
+        self._hand_over(refusal)
         if not self.calls:
             self.close("the engine said GOAWAY")
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, otherwise: Status) -> None:
         """No stream can be opened any more: those that wait for it go to another connection."""
         self._leave(calm=False)
         for stream in self.native.queued:
-            call = stream.owner
-            if isinstance(call, H2Call):
-                self.native.drop(stream)
-                self.calls.discard(call)
-                self._owner.restart(call)
+            if isinstance(stream.owner, H2Call):
+                self._move(stream.owner, otherwise, progress=self._served)
+
+    def _move(self, call: H2Call[Any], otherwise: Status, *, progress: bool) -> None:
+        """Start a call again, which the engine has not seen; one that may not be ends as ``otherwise`` says."""
+        if call.may_move(progress=progress):
+            call.leave()
+            self.calls.discard(call)
+            self._owner.restart(call)
+        else:
+            call.fail(otherwise)
 
     def _leave(self, *, calm: bool) -> None:
         if not self._leaving:
