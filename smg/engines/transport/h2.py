@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import msgspec
-
 from smg._native.inlet import Tokens
 from smg._native.wire import Layout
 from smg.engines.transport.address import parse
@@ -153,7 +151,7 @@ class H2Transport:
         if connection.calls:
             self._leaving.add(connection)
         if calm:
-            self._timing = msgspec.structs.replace(self._timing, keepalive=2 * self._timing.keepalive)
+            self._timing = self._timing.calmer()
 
     def _full(self, connection: H2Connection) -> bool:
         return len(connection.calls) >= min(_STREAMS_PER_CONNECTION, connection.native.max_streams)

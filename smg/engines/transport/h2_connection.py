@@ -25,11 +25,21 @@ _ENHANCE_YOUR_CALM = 11
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Time limits in seconds: to connect, of silence before a ping, and for its answer."""
+    """Time limits in seconds: to connect, of silence before a ping, and for its answer.
+
+    As long as nothing but answers to pings comes, each ping waits four times as long as the one before, up to
+    ``patience``: by default gRPC's servers end a connection, and all that runs on it, at the third ping in a row that
+    comes less than five minutes after another.
+    """
 
     connect: float = 5.0
     keepalive: float = 30.0
     answer: float = 10.0
+    patience: float = 310.0
+
+    def calmer(self) -> "Timing":
+        """For an engine that finds us too eager."""
+        return msgspec.structs.replace(self, keepalive=max(self.keepalive, min(2 * self.keepalive, self.patience)))
 
 
 class Owner(Protocol):
@@ -67,7 +77,11 @@ class H2Connection:
         self._served = False
         self._flushing = False
         self._told: tuple[int, int, str] | None = None
+        # When input came last, how often it has come, and how often (and how many answers to pings) at the last ping.
         self._heard = 0.0
+        self._inputs = 0
+        self._before = (0, 0)
+        self._pause = timing.keepalive
         self._timer: asyncio.TimerHandle | None = None
         # A connection is not of the request that needed it first: what goes on from here must not keep that one alive.
         self._connecting = self._loop.create_task(self._connect(address, roots), context=contextvars.Context())
@@ -118,6 +132,7 @@ class H2Connection:
     def settle(self) -> None:
         """Bring what has arrived to the calls, headers first."""
         self._heard = self._loop.time()
+        self._inputs += 1
         native = self.native
         for stream, block, end in native.take_headers():
             try:
@@ -178,11 +193,17 @@ class H2Connection:
             self._timer = self._loop.call_later(self._timing.keepalive, self._beat)
 
     def _beat(self) -> None:
-        """Ask for a sign of life after a time of silence."""
-        silence = self._loop.time() - self._heard
-        if silence < self._timing.keepalive:
-            self._timer = self._loop.call_later(self._timing.keepalive - silence, self._beat)
+        """Ask for a sign of life after a time of silence, while calls wait for one."""
+        inputs, pongs = self._before
+        if self._inputs - inputs > self.native.pongs - pongs:
+            self._pause = self._timing.keepalive
+        left = self._heard + self._pause - self._loop.time()
+        if not self.calls or left > 0:
+            wait = min(left, self._timing.keepalive) if left > 0 else self._timing.keepalive
+            self._timer = self._loop.call_later(wait, self._beat)
             return
+        self._pause = max(self._pause, min(4 * self._pause, self._timing.patience))
+        self._before = self._inputs, self.native.pongs
         self.native.ping()
         self.flush_soon()
         self._timer = self._loop.call_later(self._timing.answer, self._listen, self._heard)
