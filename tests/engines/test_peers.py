@@ -12,6 +12,7 @@ import hpack
 import pytest
 
 from smg.core.errors import GatewayError
+from smg.engines.transport import h2 as h2_transport
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.transport.h2 import H2Transport
 from tests import h2_peer as h2
@@ -110,7 +111,9 @@ class TestSettings:
             call = connect(address).stream(PATH, bytes(6 << 20), 10)
             assert await read_all(call) == [b"%d" % ((6 << 20) + 5)]
 
-    async def test_more_places_for_streams(self, connect):
+    async def test_more_places_for_streams(self, connect, monkeypatch):
+        monkeypatch.setattr(h2_transport, "_MAX_CONNECTIONS", 1)
+
         async def script(session):
             await session.greet({h2.MAX_CONCURRENT_STREAMS: 1})
             first = await session.request()

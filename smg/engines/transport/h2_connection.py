@@ -152,6 +152,7 @@ class H2Connection:
             return
         if native.settled and not self._settled.done():
             self._settled.set_result(None)
+            self._spread()
         if native.goaway != self._told:
             self._drain()
         elif native.exhausted:
@@ -237,12 +238,23 @@ class H2Connection:
             if isinstance(stream.owner, H2Call):
                 self._move(stream.owner, otherwise, progress=self._served)
 
+    def _spread(self) -> None:
+        """Now that the engine has said how many streams it takes: other connections may have places for the rest."""
+        if self.native.goaway is not None:
+            return
+        for stream in self.native.queued:
+            if isinstance(stream.owner, H2Call):
+                self._restart(stream.owner)
+
+    def _restart(self, call: H2Call[Any]) -> None:
+        call.leave()
+        self.calls.discard(call)
+        self._owner.restart(call)
+
     def _move(self, call: H2Call[Any], otherwise: Status, *, progress: bool) -> None:
         """Start a call again, which the engine has not seen; one that may not be ends as ``otherwise`` says."""
         if call.may_move(progress=progress):
-            call.leave()
-            self.calls.discard(call)
-            self._owner.restart(call)
+            self._restart(call)
         else:
             call.fail(otherwise)
 
