@@ -233,13 +233,12 @@ class TestAnswers:
             (lambda s: h2.headers(s) + h2.data(s, b"", end=True), "UNKNOWN"),  # no trailers
             (lambda s: h2.headers(s, h2.ANSWER, end=True), "UNKNOWN"),  # no status
             (lambda s: h2.data(s, b""), "INTERNAL"),  # data before headers
-            (lambda s: h2.reset(s, 7), "UNAVAILABLE"),
             (lambda s: h2.reset(s, 8), "CANCELLED"),
             (lambda s: h2.reset(s, 11), "RESOURCE_EXHAUSTED"),
             (lambda s: h2.reset(s, 12), "PERMISSION_DENIED"),
             (lambda s: h2.headers(s) + h2.reset(s, 2), "INTERNAL"),
         ],
-        ids=range(11),
+        ids=range(10),
     )
     async def test_a_stream_that_goes_wrong_harms_no_other(self, connect_native, wire, rpc):
         async def script(session):
