@@ -114,6 +114,14 @@ def test_ids_are_those_of_transformers(name, cached, directory):
     assert (encoder.stats().exact_hits > 0) == cached
 
 
+NATIVE = {"gpt2", "llama3", "qwen2", "smollm", "tekken_style", "deepseek"}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_published_forms_of_byte_level_bpe_are_encoded_natively(name, directory):
+    assert loaded(name, directory).native == (name in NATIVE)
+
+
 class Joined:
     """A tap that joins the text."""
 
