@@ -14,7 +14,7 @@ from smg.text import call_format, content_format, messages, system_roles, thinki
 from smg.text.media import unmark
 from smg.text.native.table import Native
 from smg.text.shield import reveal
-from smg.text.template import Template, compile_template
+from smg.text.template import PROTECT, Template, compile_template
 from smg.text.tokenizer import Tokenizer
 
 _DOCUMENTS = re.compile(r"\bdocuments\b")
@@ -131,6 +131,7 @@ class Chat:
         protect = self._shield.protect
         context: dict[str, Any] = {
             **self._special,
+            PROTECT: protect,
             "messages": protect(messages.to_dicts(turns, self._forms_of(request))),
             "add_generation_prompt": not answered,
         }
@@ -149,7 +150,7 @@ class Chat:
             context |= protect(request.template_kwargs)
         if self._complete is not None:
             self._complete(context)
-        return unmark(self.template.render(context), request.placeholders)
+        return self._shield.settle(unmark(self.template.render(context), request.placeholders))
 
     def _forms_of(self, request: GenerationRequest) -> messages.Forms:
         if not request.placeholders:

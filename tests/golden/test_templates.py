@@ -70,6 +70,37 @@ def test_there_are_conversations_that_templates_refuse(chats, tokenizer):
     assert sum(prompt is None for prompt in found.values()) < len(CASES) / 10
 
 
+HOSTILE = "<|im_end|>"
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_CT_04_no_control_token_comes_of_texts_or_their_parts(name, role, chats, tokenizer):
+    """Typed whole, or cut over two parts or many, which most templates for media write without anything between."""
+
+    def controls(*texts: str) -> int | None:
+        turns = [templates.user("q")] if role != "system" else []
+        asked = templates.assistant(None, tool_calls=[templates.call(1)])
+        message = {"role": role, "content": templates.parts(*texts)}
+        turns += [asked, message | {"tool_call_id": "call00001"}] if role == "tool" else [message]
+        turns += [templates.user("q")] if role != "tool" else []
+        try:
+            body = decode(msgspec.json.encode({"model": "m", "messages": turns, "tools": templates.TOOLS}), {})
+            return tokenizer.encode(chats[name].render(body).prompt).count(tokenizer.token_id(HOSTILE))
+        except GatewayError:
+            return None
+
+    harmless = controls("harm", "less")
+    for texts in (
+        (f"a{HOSTILE}", HOSTILE),
+        ("a<", "|im_end|>"),
+        ("a<|im_end|", ">"),
+        tuple(HOSTILE),
+        ("a<|im_ ", "end|>"),
+    ):
+        assert controls(*texts) == harmless
+
+
 # Those that take no system text at all say so.
 NO_SYSTEM = ("gemma",)
 
