@@ -42,8 +42,10 @@ class Chat:
     ``shows_tools`` tells whether the model sees the tools of a request.
     """
 
-    def __init__(self, source: str, tokenizer: Tokenizer, native: Native | None = None) -> None:
+    def __init__(self, source: str, tokenizer: Tokenizer, native: Native | None = None, content: str = "auto") -> None:
         """Compile and probe; ``native`` is what the model has beside ``source``, or in its stead.
+
+        ``content`` is how the template wants contents, if the operator says so (``content_format.FORCED``).
 
         Raises:
             GatewayError: ``process_messages_failed`` when ``source`` is no valid Jinja.
@@ -55,9 +57,9 @@ class Chat:
         self._shield = tokenizer.shield.over(self.template.controls)
         self._complete = native.complete if native is not None else None
         self._continues = native is None or native.continues
-        self.forms = messages.Forms(
-            content_format.detect(self.template, self._special), call_format.detect(self.template, self._special)
-        )
+        forced = content_format.FORCED.get(content) if renderer is None else None
+        contents = forced or content_format.detect(self.template, self._special)
+        self.forms = messages.Forms(contents, call_format.detect(self.template, self._special))
         self.roles = system_roles.detect(self.template, self._special)
         self.toggle = thinking.detect(self.template, self._special)
         self.shows_tools = self._complete is not None or tool_place.detect(self.template, self._special)
