@@ -162,6 +162,13 @@ def expected(source: str, body: dict[str, Any], special: dict[str, str]) -> str 
     return None
 
 
+def forms(source: str, body: dict[str, Any], special: dict[str, str]) -> list[str]:
+    """What transformers renders of each form of the conversation that the template takes."""
+    given = (_messages(body["messages"], *form) for form in itertools.product((True, False), repeat=3))
+    rendered = (_rendered(source, messages, body, special) for messages in given)
+    return [prompt for prompt in rendered if prompt is not None]
+
+
 def _texts(message: dict[str, Any]) -> list[str]:
     return [part["text"] for part in message["content"]]
 

@@ -9,6 +9,7 @@ from smg.text.chat import Chat
 from smg.text.shield import reveal
 from smg.text.tokenizer import Tokenizer
 from tests.golden import templates
+from tests.golden.random_conversations import Conversations
 from tests.golden.templates import CONVERSATIONS, SPECIAL
 from tests.text.makers import chat_model
 
@@ -50,6 +51,19 @@ CASES = [
 def test_prompts(name, conversation, chats, tokenizer):
     body = CONVERSATIONS[conversation]
     assert prompt_of(chats[name], body) == templates.expected(TEMPLATES[name], body, tokenizer.specials.context())
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_prompts_of_random_conversations(name, chats, tokenizer):
+    """One of the forms that transformers may be given; the conversations above say which is wanted."""
+    conversations, special = Conversations(5), tokenizer.specials.context()
+    shown = 0
+    for _ in range(12):
+        body = conversations.body()
+        prompt, forms = prompt_of(chats[name], body), templates.forms(TEMPLATES[name], body, special)
+        shown += prompt is not None
+        assert prompt in forms if forms else prompt is None
+    assert shown > 0
 
 
 @pytest.mark.parametrize("name", DROP_SYSTEM)
