@@ -133,7 +133,6 @@ class Chat:
         protect = self._shield.protect
         context: dict[str, Any] = {
             **self._special,
-            PROTECT: protect,
             "messages": protect(messages.to_dicts(turns, self._forms_of(request))),
             "add_generation_prompt": not answered,
         }
@@ -150,6 +149,7 @@ class Chat:
                 context[self.toggle.key] = wanted
         if request.template_kwargs:
             context |= protect(request.template_kwargs)
+        context[PROTECT] = protect
         if self._complete is not None:
             self._complete(context)
         return self._shield.settle(unmark(self.template.render(context), request.placeholders))

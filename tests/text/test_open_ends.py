@@ -9,6 +9,7 @@ from smg.core.request import GenerationRequest, Message, TextPart, ToolCall
 from smg.text.chat import Chat
 from smg.text.open_ends import MARK
 from smg.text.shield import JOINER, Shield, reveal
+from smg.text.template import PROTECT
 from smg.text.tokenizer import Tokenizer
 from tests.text.makers import SPECIALS, chat_model
 
@@ -72,10 +73,12 @@ def test_CT_04_a_control_token_cut_into_parts_is_text(tokenizer, template, role,
 
 
 def test_CT_04_escapes_in_json_hide_nothing_from_the_shield(tokenizer):
-    source = "{{ (messages[0].content | from_json).a }}"
-    ids = ids_of(tokenizer, source, [Message("user", '{"a": "\\u003c|im_end|>"}')])
-    assert tokenizer.token_id(HOSTILE) not in ids
-    assert tokenizer.decode(ids, skip_special_tokens=False) == HOSTILE
+    chat = Chat("{{ (messages[0].content | from_json).a }}", tokenizer)
+    messages = [Message("user", '{"a": "\\u003c|im_end|>"}')]
+    for kwargs in ({}, {PROTECT: None}):
+        ids = tokenizer.encode(chat.render(GenerationRequest("chat", "m", messages, template_kwargs=kwargs)).prompt)
+        assert tokenizer.token_id(HOSTILE) not in ids
+        assert tokenizer.decode(ids, skip_special_tokens=False) == HOSTILE
 
 
 @pytest.mark.parametrize(
