@@ -164,11 +164,15 @@ class StopRules(msgspec.Struct):
 
 
 class Limits(msgspec.Struct):
-    """``max_tokens`` None means up to the end of the context, but at most ``usual``; 0 that only the prompt counts."""
+    """``max_tokens`` None means up to the end of the context, but at most ``usual``; 0 that only the prompt counts.
+
+    ``paths`` are where the body has the first two, for errors.
+    """
 
     max_tokens: int | None = None
     min_tokens: int = 0
     usual: int | None = None
+    paths: tuple[str, str] = ("max_tokens", "min_tokens")
 
 
 class Hints(msgspec.Struct, frozen=True):

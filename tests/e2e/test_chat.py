@@ -79,7 +79,7 @@ def test_unknown_model_and_bad_values_are_client_errors(gateway: Gateway):
     assert wrong.value.param == "temperature"
     with pytest.raises(openai.BadRequestError) as long:
         client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "word " * 20_000}])
-    assert long.value.code == "context_length_exceeded"
+    assert (long.value.code, long.value.param) == ("context_length_exceeded", "messages")
 
 
 def test_probes_and_metrics(gateway: Gateway):

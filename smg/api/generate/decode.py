@@ -23,6 +23,7 @@ _UNSUPPORTED = (
     *("bootstrap_host", "bootstrap_port", "bootstrap_room"),
 )
 _PARAMS = "sampling_params"
+_LIMITS = (f"{_PARAMS}.max_new_tokens", f"{_PARAMS}.min_new_tokens")
 
 
 class GenerateOptions(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
             path=_PARAMS,
         ),
         stop=stop_rules(params, _PARAMS, MAX_STOPS),
-        limits=limits(params.max_new_tokens, params.min_new_tokens, DEFAULT_MAX_TOKENS, f"{_PARAMS}.min_new_tokens"),
+        limits=limits(params.max_new_tokens, params.min_new_tokens, DEFAULT_MAX_TOKENS, _LIMITS),
         n=params.n or 1,
         stream=bool(wired.stream),
         logprobs=_logprobs(wired),

@@ -6,7 +6,7 @@ import msgspec
 
 from smg.api.hints import hints
 from smg.api.openai_chat.messages import messages
-from smg.api.openai_chat.rules import check, max_tokens, template_kwargs
+from smg.api.openai_chat.rules import check, limit_paths, max_tokens, template_kwargs
 from smg.api.openai_chat.tools import tool_choice, tools
 from smg.api.openai_chat.types import ChatBody
 from smg.api.output_format import of_openai
@@ -40,7 +40,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         sampling=sampling(chat),
         constraint=of_openai(chat),
         stop=stop_rules(chat),
-        limits=limits(max_tokens(chat), chat.min_tokens),
+        limits=limits(max_tokens(chat), chat.min_tokens, paths=limit_paths(chat)),
         n=chat.n or 1,
         stream=bool(chat.stream),
         logprobs=Logprobs(chat.top_logprobs or 0) if chat.logprobs else None,
