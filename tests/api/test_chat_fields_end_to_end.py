@@ -122,6 +122,12 @@ class TestStops:
         assert sent.sampling_params.ignore_eos
         assert (choices[0]["content"], choices[0]["reason"]) == ("ababa", "length")
 
+    async def test_an_end_of_sequence_in_the_middle_is_no_end_then(self, ask, engines):
+        (a, b) = mock.encode_text("ab")
+        say(engines, Script(tokens=[a, mock.EOS, b], eos=False))
+        choices, _, _ = await ask(ignore_eos=True, max_tokens=3)
+        assert (choices[0]["content"], choices[0]["reason"]) == ("ab", "length")
+
     async def test_special_tokens_show_when_they_are_not_skipped(self, ask, engines):
         say(engines, Script.text("a<|endoftext|>b"))
         assert (await ask())[0][0]["content"] == "ab"
