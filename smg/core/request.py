@@ -196,7 +196,8 @@ class GenerationRequest(msgspec.Struct):
 
     Exactly one of ``messages`` (chat), ``prompt_text``, ``prompt_ids`` and ``prompts`` is the input. ``prompts`` are
     several texts, or several lists of ids, each generated from by itself: choice ``i`` of prompt ``p`` has the index
-    ``p * n + i``. ``prompt_path`` is where the body has the prompt, for errors. ``suffix`` is to follow the output.
+    ``p * n + i``. ``prompt_path`` is where the body has the prompt, and ``constraint_path``
+    where it has the constraint, for errors. ``suffix`` is to follow the output.
     ``return_ids`` asks for token ids on the events. ``dialect`` and ``raw`` (the body as received) let raw backends
     forward it. ``template_kwargs`` overlay the chat template's context. ``options``
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
@@ -217,6 +218,7 @@ class GenerationRequest(msgspec.Struct):
     prompt_ids: list[int] | None = None
     prompts: list[str] | list[list[int]] = msgspec.field(default_factory=list)
     prompt_path: str = "prompt"
+    constraint_path: str = ""
     add_special_tokens: bool = True
     suffix: str | None = None
     tools: list[Tool] = msgspec.field(default_factory=list)
