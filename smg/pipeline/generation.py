@@ -26,7 +26,7 @@ from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.opening import open_choices
 from smg.pipeline.plan import Plan
 from smg.pipeline.portions import portion
-from smg.pipeline.preparing import make_plan
+from smg.pipeline.preparing import enter, make_plan
 from smg.pipeline.prompt import PromptReport
 from smg.pipeline.resume import left, obstacle, rest, rest_query
 from smg.pipeline.services import Services
@@ -135,7 +135,7 @@ class Generation:
         self._plan = await make_plan(self._services, self._interrupt, self._facts, self._request)
 
     async def _start(self) -> None:
-        self._charge = self._services.tenants.enter(self._ctx, self._request.model)
+        self._charge = enter(self._services, self._ctx, self._facts, self._request.model)
         await self._prepare()
         self._charge.take(len(self._known.prepared.ids))
         admission = self._services.admission
