@@ -27,7 +27,7 @@ GUEST_SECONDS = 10.0
 # Who is refused may take so long to read that and leave; cut off at once, it would often see a reset and no answer.
 _LEAVING_SECONDS = 1.0
 _MOST_LEAVING = 128
-# They have asked nothing, so there is no access record of them. The log tells of them together, no more often than this.
+# They have asked nothing, so there is no access record of them. The log tells of them together, at most so often.
 _TELL_SECONDS = 10.0
 
 
