@@ -115,6 +115,12 @@ class H2Call(Generic[Item]):
         self._feed = feed_of(self._stream, table, rows) or self._feed
         return self._feed is not None
 
+    def unsaid(self) -> list[Tokens]:
+        """See ``RowCall``."""
+        notes = self._notes[:]
+        self._notes.clear()
+        return notes
+
     async def read(self) -> list[Item]:
         while True:
             if self._cancelled:
