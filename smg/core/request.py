@@ -4,6 +4,7 @@ What only one dialect has (thinking signatures, response items) has its own plac
 the raw body is kept, so that raw and provider backends patch it instead of re-encoding it.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -66,6 +67,11 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: str
     kind: str = "function"
     path: str = ""
+
+
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """Arguments that a client gave as an object, spelled as chat templates spell them, and so models."""
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 class Message(msgspec.Struct):

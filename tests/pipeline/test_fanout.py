@@ -132,6 +132,7 @@ class TestBeforeTheFirstByte:
         with pytest.raises(GatewayError) as caught:
             await run(place, ["one"])
         assert caught.value.code == "tenant_rate_limit_exceeded"
+        assert place.metric("router_request_errors_total\0m\0") == 1
 
     async def test_all_prompts_are_one_request_of_their_tenant(self):
         place = world({"w1": [script("a")]})
@@ -145,6 +146,7 @@ class TestBeforeTheFirstByte:
         with pytest.raises(GatewayError) as caught:
             await run(place, ["one", "two"])
         assert caught.value.status == 429
+        assert place.metric("router_request_errors_total\0m\0") == 1
         assert place.drivers.opened == []
         assert place.fleet.region.requests_total() == 1
 
