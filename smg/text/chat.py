@@ -68,8 +68,11 @@ class Chat:
         """Render the messages of ``request``.
 
         Raises:
-            GatewayError: 400: what the template refused, or a message it has no form for.
+            GatewayError: 400: what the template refused, or a message it has no form for, or kwargs that would replace
+                the messages.
         """
+        if "messages" in request.template_kwargs:
+            raise bad_request("the template is given the messages of the request", "chat_template_kwargs.messages")
         if request.template_kwargs.get("documents") and not _DOCUMENTS.search(self.template.source):
             raise GatewayError(
                 "unsupported_parameter", "this model's prompt has no place for documents", param="documents"

@@ -1,6 +1,7 @@
 """Completions and generate through everything but the processes: clients, Sanic, real services, gRPC, mock engines."""
 
 import asyncio
+import json
 
 import aiohttp
 import openai
@@ -93,6 +94,35 @@ async def test_TX_07_each_choice_ends_by_itself_and_the_engine_hears_once(client
     assert whole.usage.completion_tokens == 5 + 3 + len(mock.encode_text(" three")) + 2
     await idle(gateway, engines)
     await until(lambda: sum(len(engine.aborted) for engine in engines) == 1)
+
+
+class TestGaps:
+    TOKENS = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
+    FIRST = mock.tokenizer().get_vocab_size()
+
+    @pytest.fixture
+    def model_dir(self, model_dir):
+        """The same model, with the tokens for filling gaps."""
+        file = model_dir / "tokenizer.json"
+        tokenizer = json.loads(file.read_text())
+        plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        tokenizer["added_tokens"] += [
+            {"id": self.FIRST + number, "content": text, **plain} for number, text in enumerate(self.TOKENS)
+        ]
+        file.write_text(json.dumps(tokenizer))
+        return model_dir
+
+    @pytest.mark.parametrize("echo", [False, True])
+    async def test_what_comes_before_and_after_is_in_the_prompt_and_only_the_gap_is_answered(
+        self, client, engines, echo
+    ):
+        say(engines, Script.text("gap", vocab_size=self.FIRST + 3))
+        whole = await client.completions.create(model="mock", prompt="def", suffix="end", echo=echo)
+        (request,) = [request.request for engine in engines for request in engine.requests]
+        before, after = mock.encode_text("def"), mock.encode_text("end")
+        assert list(request.tokenized.input_ids) == [self.FIRST, *before, self.FIRST + 1, *after, self.FIRST + 2]
+        assert whole.choices[0].text == "def" * echo + "gap"
+        assert whole.usage.prompt_tokens == len(before) + len(after) + 3
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/generate"])

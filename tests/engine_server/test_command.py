@@ -15,7 +15,7 @@ import pytest
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
 from smg.cli import engine as command
-from smg.engine_server.llama import LlamaEngine, library
+from smg.engine_server.llama import LlamaEngine, default_model, library
 from smg.engine_server.mock import MockEngine, encode_text
 from smg.engines.driver import GrpcDriver
 from smg.engines.table import adapter
@@ -151,6 +151,23 @@ async def test_llama_serves_from_the_command_line(start, connect, request_of, dr
     assert await process.wait() == 0
     told = (await process.stderr.read()).decode().splitlines()
     assert [line.split()[1] for line in told] == ["expanding", "expanded"]
+
+
+async def test_any_gguf_file_is_served_as_it_is_under_its_own_name(start, connect, request_of, drain, tmp_path):
+    file = tmp_path / "My-Model.Q4_1.gguf"
+    file.symlink_to(default_model())
+    sizes = ("--slots", "1", "--context-length", "128")
+    process, ready = await start("llama", "--model", str(file), *sizes, "--state-dir", str(tmp_path / "state"))
+    assert ready["model"] == "My-Model.Q4_1"
+    async with connect(ready["ready"]) as stub:
+        info = await stub.GetModelInfo(pb.GetModelInfoRequest())
+        answer = await drain(stub.Generate(request_of([1, 2, 3], max_tokens=2)))
+    assert (info.served_model_name, info.model_path) == ("My-Model.Q4_1", str(file))
+    assert 0 < len(answer.ids()) <= 2
+    assert not (tmp_path / "state").exists()
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
+    assert await process.stderr.read() == b""
 
 
 @pytest.mark.parametrize(

@@ -345,6 +345,12 @@ def test_kwargs_and_toggle(tokenizer, fields, prompt, resolved):
     assert (rendered.prompt, rendered.thinking) == (prompt, resolved)
 
 
+def test_the_conversation_cannot_be_replaced_behind_its_checks(prompt_of):
+    kwargs = {"messages": [{"role": "user", "content": "something else"}]}
+    error = refused(lambda: prompt_of(CHATML, [Message("user", "Hi")], template_kwargs=kwargs))
+    assert (error.status, error.param) == (400, "chat_template_kwargs.messages")
+
+
 def test_documents_where_the_template_has_a_place_for_them(prompt_of):
     fields = {"template_kwargs": {"documents": [{"text": "d"}]}}
     messages = [Message("user", "x")]
