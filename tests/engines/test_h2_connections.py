@@ -4,6 +4,7 @@ import asyncio
 import random
 import select
 import socket
+import ssl
 import struct
 
 import pytest
@@ -14,6 +15,7 @@ from smg.engines.transport.h2 import H2Transport
 from smg.engines.transport.h2_link import SocketLink
 from tests import h2_peer as h2
 from tests.calls import failure, read_all
+from tests.certificates import self_signed
 from tests.h2_native import connected, opened
 
 PATH = "/t.T/Stream"
@@ -207,15 +209,42 @@ class TestConnections:
         assert (error.status, error.retryable) == (503, True)
         assert "too long" in error.detail
 
-    async def test_a_peer_that_speaks_something_else(self, connect_native):
+    @pytest.mark.parametrize(
+        ("first", "told"),
+        [
+            (b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", "speaks HTTP/1 and no HTTP/2"),
+            (b"SSH-2.0-server\r\n", "does not begin as an HTTP/2 server does"),
+            (b"\x15\x03\x01\x00\x02\x02\x46", "grpcs://"),
+        ],
+        ids=["http/1", "ssh", "tls"],
+    )
+    async def test_a_peer_that_speaks_something_else(self, connect_native, first, told):
         async def script(session):
-            session.send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+            session.send(first)
             await session.gone()
 
         async with h2.serve_raw(script) as address:
+            error = await failure(connect_native(address, connect=0.3).stream(PATH, b"", None))
+        assert (error.status, error.code, error.worker_fault) == (503, "worker_failed", True)
+        assert told in error.detail
+
+    async def test_a_server_behind_tls(self, connect_native, tmp_path):
+        files = self_signed(tmp_path)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(files["tls_cert_path"], files["tls_key_path"])
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            error = await failure(connect_native(f"127.0.0.1:{port}").stream(PATH, b"", None))
+        assert "did not begin to speak HTTP/2" in error.detail or "grpcs://" in error.detail
+
+    async def test_a_peer_that_closes_at_once(self, connect_native):
+        async def script(session):
+            pass
+
+        async with h2.serve_raw(script) as address:
             error = await failure(connect_native(address).stream(PATH, b"", None))
-        assert error.status == 503
-        assert "does not begin" in error.detail
+        assert "did not begin to speak HTTP/2" in error.detail
 
     async def test_nobody_there(self, connect_native):
         with socket.socket() as taken:
