@@ -1,6 +1,7 @@
 """Native connections and the lives of their calls, against a scripted peer (spec engine-contract 4.2 and 4.4)."""
 
 import asyncio
+import contextlib
 import random
 import select
 import socket
@@ -19,6 +20,18 @@ from tests.certificates import self_signed
 from tests.h2_native import connected, opened
 
 PATH = "/t.T/Stream"
+
+
+def name_means(monkeypatch, hosts: list[str], port: int) -> None:
+    """Let every name have these addresses."""
+
+    async def getaddrinfo(host, port, **_):
+        return [
+            (socket.AF_INET6 if ":" in each else socket.AF_INET, socket.SOCK_STREAM, 0, "", (each, port))
+            for each in hosts
+        ]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
 
 
 class TestConnections:
@@ -254,6 +267,34 @@ class TestConnections:
                 error = await failure(transport.stream(PATH, b"", None))
                 assert (error.status, error.retryable, error.worker_fault) == (503, True, True)
             assert not transport._connections
+
+    async def test_of_a_names_addresses_those_that_refuse_or_swallow_are_passed_over(self, connect_native, monkeypatch):
+        async with h2.serve_raw(h2.answering) as address:
+            port = int(address.rpartition(":")[2])
+            with socket.socket() as swallows, contextlib.ExitStack() as crowd:
+                # Nobody takes the connections that fill its queue, so the kernel answers no further one.
+                swallows.bind(("127.0.0.2", port))
+                swallows.listen(0)
+                for _ in range(4):
+                    guest = crowd.enter_context(socket.socket())
+                    guest.setblocking(False)
+                    guest.connect_ex(("127.0.0.2", port))
+                hosts = ["::1", "127.0.0.3", "127.0.0.2", "127.0.0.1"]
+                name_means(monkeypatch, hosts, port)
+                for _ in range(2):
+                    transport = connect_native(f"engine.test:{port}")
+                    assert await read_all(transport.stream(PATH, b"x", None)) == [b"x"]
+                    await transport.close()
+
+    async def test_a_name_is_looked_up_for_each_connection(self, connect_native, monkeypatch):
+        async with h2.serve_raw(h2.answering) as address:
+            port = int(address.rpartition(":")[2])
+            transport = connect_native(f"engine.test:{port}")
+            name_means(monkeypatch, ["127.0.0.3"], port)
+            assert (await failure(transport.stream(PATH, b"", None))).status == 503
+            # As a service of Kubernetes whose pod has moved.
+            name_means(monkeypatch, ["127.0.0.1"], port)
+            assert await read_all(transport.stream(PATH, b"x", None)) == [b"x"]
 
     async def test_a_name_that_means_nothing(self, connect_native):
         error = await failure(connect_native("grpc://no-such-host.invalid:1").stream(PATH, b"", None))
