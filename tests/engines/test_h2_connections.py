@@ -55,14 +55,31 @@ class TestConnections:
         async with h2.serve_raw(script) as address:
             transport = connect_native(address)
             first, second, third, queued = (transport.stream(PATH, b"%d" % number, None) for number in range(4))
-            error = await failure(third)  # not processed: another worker may try
-            assert (error.status, error.retryable, error.worker_fault) == (503, True, True)
+            assert await read_all(third) == [b"2"]  # not processed, so it is repeated elsewhere
             assert await read_all(queued) == [b"3"]  # never sent, so it just went elsewhere
             assert await read_all(transport.stream(PATH, b"new", None)) == [b"new"]
             assert await read_all(first) == [b"one", b"two"]
             assert await read_all(second) == [b"three"]
             assert len(sessions) == 2
             await asyncio.wait_for(closed.wait(), 5)
+
+    async def test_a_call_that_is_turned_away_is_repeated_once(self, connect_native):
+        asked = []
+
+        async def script(session):
+            await session.greet()
+            asked.append(await session.request())
+            session.send(h2.goaway(0))
+            await session.gone()
+
+        async with h2.serve_raw(script) as address:
+            transport = connect_native(address)
+            error = await failure(transport.stream(PATH, b"x", None))
+            assert (error.status, error.retryable, error.worker_fault) == (503, True, True)
+            assert "GOAWAY" in error.detail
+            assert len(asked) == 2
+            assert not transport._connections
+            assert not transport._leaving
 
     async def test_an_idle_connection_is_replaced_after_goaway(self, connect_native):
         count = 0

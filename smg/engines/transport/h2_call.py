@@ -57,6 +57,7 @@ class H2Call(Generic[Item]):
         self._largest = min(largest, _UINT32_MAX)
         self._carrier: Carrier
         self._stream: Stream
+        self._repeated = False
         self._answered = False
         self._cancelled = False
         self._over = False
@@ -75,6 +76,13 @@ class H2Call(Generic[Item]):
         self._stream = Stream(self, *self._request, self._layout, self._largest)
         carrier.native.open(self._stream)
         carrier.flush_soon()
+
+    def may_repeat(self) -> bool:
+        """Whether it may be started on another connection although it was sent here. Says so once (as gRPC would)."""
+        if self._repeated or self._request is None:
+            return False
+        self._repeated = True
+        return True
 
     def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
         """See ``RowCall``; for a call with a layout that was answered."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from smg._native.grpc_stream import Stream
 from smg._native.h2 import Connection
 from smg.engines.transport.address import Address
 from smg.engines.transport.errors import RpcError
@@ -188,13 +189,21 @@ class H2Connection:
             self.close("the engine does not answer pings")
 
     def _drain(self) -> None:
-        """GOAWAY: streams up to the last may finish, later ones were not processed, queued ones go elsewhere."""
+        """GOAWAY: streams up to the last may finish; later ones, which nobody has looked at, and queued ones move.
+
+        An engine that closes idle connections, or old ones, may say so in the moment in which a request is sent.
+        """
         assert self.native.goaway is not None
         self._told = last, code, text = self.native.goaway
         self._leave(calm=code == _ENHANCE_YOUR_CALM)
         for stream in self.native.streams:
-            if stream.id > last and isinstance(stream.owner, H2Call):
-                stream.owner.fail(Status("UNAVAILABLE", f"GOAWAY (HTTP/2 error {code}) {text}".strip()))
+            call = stream.owner
+            if stream.id <= last or not isinstance(call, H2Call):
+                continue
+            if call.may_repeat():
+                self._move(stream, call)
+            else:
+                call.fail(Status("UNAVAILABLE", f"GOAWAY (HTTP/2 error {code}) {text}".strip()))
         self._hand_over()
         if not self.calls:
             self.close("the engine said GOAWAY")
@@ -205,9 +214,13 @@ class H2Connection:
         for stream in self.native.queued:
             call = stream.owner
             if isinstance(call, H2Call):
-                self.native.drop(stream)
-                self.calls.discard(call)
-                self._owner.restart(call)
+                self._move(stream, call)
+
+    def _move(self, stream: Stream, call: H2Call[Any]) -> None:
+        """Start ``call``, whose ``stream`` the engine has not looked at, on another connection."""
+        self.native.drop(stream)
+        self.calls.discard(call)
+        self._owner.restart(call)
 
     def _leave(self, *, calm: bool) -> None:
         if not self._leaving:
