@@ -123,12 +123,18 @@ class Generation:
         try:
             await work
         except GatewayError as error:
+            self._name(error)
             self._facts.failed(error.code)
             await self.aclose("error")
             raise
         except BaseException:
             await self.aclose("client_disconnect")
             raise
+
+    def _name(self, error: GatewayError) -> None:
+        """Say which field an engine could not keep to: it does not know where the body has its constraint."""
+        if error.code == "constraint_failed" and error.param is None:
+            error.param = self._request.constraint_path if self._request.constraint is not None else "tools"
 
     async def _prepare(self) -> None:
         self._arm()
@@ -348,6 +354,7 @@ class Generation:
             return
         if not self._ctx.cancel and self._running is not None:
             self._facts.broken(error, self._running.lease.worker.id, self.usage.completion_tokens, self._why)
+        self._name(error)
         self._facts.failed(error.code)
         self._events.append(Failure(error.code, error.message, error.status, error.retry_after, error.param))
 

@@ -24,7 +24,7 @@ from smg.pipeline.stops import share_out
 from smg.routing.models import known, resolve
 from smg.routing.tenants import Charge
 from smg.text.infill import infill
-from smg.text.prepare import Prepared, prepared_apart, prepared_here
+from smg.text.prepare import Prepared, input_path, prepared_apart, prepared_here
 from smg.text.registry import TextModel
 
 
@@ -68,8 +68,8 @@ async def make_plan(services: Services, interrupt: Interrupt, facts: Facts, requ
     model, text, request, prepared = prompt.model, prompt.text, prompt.request, prompt.prepared
     if request.messages and offered(request) and not text.chat(tools=True).shows_tools:
         facts.unshown("tools")
-    limits = fit(model, request.limits, len(prepared.ids))
-    stops = share_out(request.stop, model.eos_ids, text.tokenizer)
+    limits = fit(model, request.limits, len(prepared.ids), input_path(request))
+    stops = share_out(request.stop, model.eos_ids, text.tokenizer, limits.min_tokens)
     reading = read(services, model, text, prompt.parsers, request, prepared)
     if reading.output.ignored:
         facts.ignored(reading.output.ignored)

@@ -116,7 +116,7 @@ class TestBeforeTheFirstByte:
         place = world({"w1": [script("a")]}, context_length=8)
         with pytest.raises(GatewayError) as caught:
             await run(place, ["a", "a b c d e f"])
-        assert caught.value.code == "context_length_exceeded"
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt[1]")
         assert place.drivers.opened == []
 
     async def test_all_prompts_are_one_admitted_request(self):

@@ -16,6 +16,15 @@ from smg.engines.transport.address import Address
 
 # Head start of one of a host's addresses over the next, in seconds.
 HEAD_START_SECS = 0.25
+# A host that is gone without a word: seconds of silence before TCP asks, between questions, how many, and milliseconds
+# that what was sent may stay unconfirmed. Firewalls and load balancers see, too, that the connection is still wanted.
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 40_000),
+)
 
 
 class Peer(Protocol):
@@ -190,6 +199,7 @@ async def _dial(sock: socket.socket, target: Any) -> socket.socket:
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, target)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(sock)
     except BaseException:
         sock.close()
         raise
@@ -213,6 +223,11 @@ async def _connect_tls(host: str, port: int, roots: bytes | None, peer: Peer) ->
         link.close()
         raise OSError("the peer does not offer HTTP/2")
     return link
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    for option in _KEEPALIVE:
+        sock.setsockopt(*option)
 
 
 def _tls_context(roots: bytes | None) -> ssl.SSLContext:
