@@ -18,6 +18,10 @@ class Connection(Streams):
     def goaway(self) -> tuple[int, int, str] | None:
         """(last stream id, HTTP/2 error code, debug text) once the peer has said GOAWAY, else None."""
 
+    @property
+    def unread(self) -> bytes:
+        """The beginning of what has come and is no whole frame, or none that may come."""
+
     def receive(self, fd: int) -> int:
         """Read once from a non-blocking socket and work through it.
 

@@ -166,6 +166,12 @@ cdef class Connection(Streams):
         buffer_clear(&self.header_bytes, KEPT)
         return out
 
+    @property
+    def unread(self):
+        """The beginning of what has come and is no whole frame, or none that may come."""
+        cdef size_t count = min(self.input.size, <size_t>FRAME_HEAD)
+        return PyBytes_FromStringAndSize(<const char *>self.input.data, <Py_ssize_t>count)
+
     cdef void take_in(self) noexcept nogil:
         buffer_drop(&self.input, self.consume(self.input.data, self.input.size))
 
@@ -183,7 +189,8 @@ cdef class Connection(Streams):
             else:
                 self.on_frame(data[at + 3], data[at + 4], get31(data + at + 5), data + at + FRAME_HEAD, length)
                 at += FRAME_HEAD + length
-        return size if self.has_failed else at
+        # What a peer has said that does not begin well is kept for who tells of it.
+        return size if self.has_failed and self.settled else at
 
     cdef void on_frame(self, uint8_t kind, uint8_t flags, uint32_t id, const uint8_t *at, size_t size) noexcept nogil:
         cdef StreamState *state

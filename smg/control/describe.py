@@ -6,6 +6,8 @@ from msgspec.structs import asdict
 
 from smg._native import region as table
 from smg.core import clock
+from smg.engines.carrier import carrier
+from smg.engines.transport.table import AUTO
 from smg.fleet.breaker import CircuitBreakers
 from smg.fleet.records import STATUS_NAMES, WorkerRecord
 from smg.fleet.registry import Registry
@@ -14,9 +16,12 @@ _MILLION = 1_000_000
 
 
 class Describer:
-    """Makes the JSON of workers from the registry and the region."""
+    """Makes the JSON of workers from the registry and the region; ``transport`` is what ``--engine-transport`` says."""
 
-    def __init__(self, registry: Registry, region: table.Region, breakers: CircuitBreakers) -> None:
+    def __init__(
+        self, registry: Registry, region: table.Region, breakers: CircuitBreakers, transport: str = AUTO
+    ) -> None:
+        self._transport = transport
         self._registry = registry
         self._region = region
         self._breakers = breakers
@@ -36,6 +41,7 @@ class Describer:
             "model_path": info.model_path if info is not None else "",
             "worker_type": worker.role,
             "connection_mode": worker.url.partition("://")[0] if "://" in worker.url else "grpc",
+            "transport": carrier(worker.url, worker.kind, self._transport),
             "runtime_type": worker.runtime or "unspecified",
             "labels": worker.labels,
             "priority": worker.priority,

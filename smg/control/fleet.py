@@ -61,7 +61,7 @@ class FleetControl:
         self._metrics = Metrics(region, PROCESS)
         self._breakers = CircuitBreakers(region, settings.routing, self._metrics)
         self.registry = Registry(region, self._breakers, settings.fleet.dp_aware)
-        self._describer = Describer(self.registry, region, self._breakers)
+        self._describer = Describer(self.registry, region, self._breakers, settings.fleet.engine_transport)
         # One that was leaving when an earlier control process died goes on leaving.
         kept = (worker for worker in self.registry.workers if worker.status != "draining")
         self._api = ApiSource(worker.spec for worker in kept if worker.origin == ApiSource.name and worker.spec)

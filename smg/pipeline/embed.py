@@ -45,7 +45,7 @@ class Embedding:
         self._services = services
         self._ctx = ctx
         self._inputs = list(zip(inputs, paths, strict=True))
-        self._facts = Facts(services.metrics, ctx, streaming=False)
+        self._facts = Facts(services.metrics, ctx, streaming=False, transport="grpcio")
         self._room = asyncio.Semaphore(AT_ONCE)
         self.model: ModelRecord = resolve(services.view.snapshot(), model)
         self.results: list[EmbedResult] = []

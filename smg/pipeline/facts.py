@@ -7,6 +7,8 @@ from smg.core import clock
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
 from smg.core.events import Usage
+from smg.engines.carrier import carrier
+from smg.engines.transport.table import AUTO
 from smg.routing.needs import warning
 from smg.routing.router import Lease
 from smg.telemetry.metrics import Metrics
@@ -53,15 +55,16 @@ def encoders(lease: Lease) -> str:
 
 
 class Facts:
-    """Counts one generation.
+    """Counts one generation. ``transport`` is what ``--engine-transport`` says.
 
-    ``ctx.notes`` gets ``model``, ``worker``, ``worker_url``, ``reason``, ``decision``, ``attempts``, ``warning``,
-    ``invalid``, ``resumed`` and ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill``,
+    ``ctx.notes`` gets ``model``, ``worker``, ``worker_url``, ``transport``, ``reason``, ``decision``, ``attempts``,
+    ``warning``, ``invalid``, ``resumed`` and ``error``. Of a pair ``worker`` is the one that decodes, and ``prefill``,
     ``prefill_url`` and ``prefill_reason`` tell of the other, ``encode`` of those that encode its media.
     """
 
-    def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool) -> None:
+    def __init__(self, metrics: Metrics, ctx: RequestContext, *, streaming: bool, transport: str = AUTO) -> None:
         self._metrics = metrics
+        self._transport = transport
         self._ctx = ctx
         self._streaming = "true" if streaming else "false"
         self._model = ""
@@ -114,6 +117,7 @@ class Facts:
         worker = lease.worker
         notes["worker"], notes["reason"], notes["attempts"] = worker.id, lease.reason, str(attempt)
         notes["worker_url"] = self._places[worker.id] = worker.url
+        notes["transport"] = carrier(worker.url, worker.kind, self._transport)
         if lease.encode:
             notes["encode"] = encoders(lease)
             for each in lease.encode:

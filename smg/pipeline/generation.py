@@ -51,7 +51,8 @@ class Generation:
         self._ctx = ctx
         self._request = request
         self._first = first
-        self._facts = Facts(services.metrics, ctx, streaming=request.stream)
+        transport = services.settings.fleet.engine_transport
+        self._facts = Facts(services.metrics, ctx, streaming=request.stream, transport=transport)
         # What keeps another worker from going on, once one has broken off.
         self._why = ""
         self._interrupt = Interrupt(ctx)

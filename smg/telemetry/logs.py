@@ -24,7 +24,10 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING
 _NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 # Probes and scrapes come every few seconds for ever, and "not ready" is a good answer to a probe.
 _QUIET_PATHS = frozenset({"/health", "/liveness", "/readiness", "/metrics"})
-_NOTES = ("model", "worker", "worker_url", "prefill", "prefill_url", "encode", "reason", "attempts", "error", "param")
+_NOTES = (
+    *("model", "worker", "worker_url", "transport", "prefill", "prefill_url", "encode"),
+    *("reason", "attempts", "error", "param"),
+)
 
 _AMBIGUOUS = re.compile(r"[ \"'=]")
 

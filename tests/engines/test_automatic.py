@@ -8,6 +8,7 @@ import pytest
 
 from smg.config import Settings
 from smg.core.errors import GatewayError
+from smg.engines.carrier import carrier
 from smg.engines.transport import address
 from smg.engines.transport.automatic import automatic
 from smg.engines.transport.grpcio_tokens import GrpcioTokenTransport
@@ -53,6 +54,32 @@ async def test_an_engine_behind_a_proxy_by_grpcio_with_large_requests_too(monkey
     assert transport._own is None
     assert caplog.records[0].reason == "HTTP proxy"
     await transport.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "choice", "name"),
+    [
+        ("grpc://engine:1", "tokens", "auto", "native"),
+        ("engine:1", "tokens", "auto", "native"),
+        ("grpcs://engine:1", "tokens", "auto", "grpcio"),
+        ("grpcs://engine:1", "tokens", "native", "native"),
+        ("grpc://engine:1", "tokens", "grpcio", "grpcio"),
+        ("grpc://engine:1", "tokens", "python", "python"),
+        ("http://engine:1", "tokens", "auto", "http"),
+        ("engine:1", "raw", "auto", "http"),
+        ("ipc:///run/core", "tokens", "auto", "zmq"),
+    ],
+)
+def test_operators_are_told_by_name(url, kind, choice, name):
+    carrier.cache_clear()
+    assert carrier(url, kind, choice) == name
+
+
+def test_a_proxy_counts(monkeypatch):
+    carrier.cache_clear()
+    monkeypatch.setenv("grpc_proxy", PROXY)
+    assert carrier("grpc://engine:1", "tokens", "auto") == "grpcio"
+    carrier.cache_clear()
 
 
 def test_what_is_no_address_is_refused():

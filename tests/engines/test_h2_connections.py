@@ -1,9 +1,11 @@
 """Native connections and the lives of their calls, against a scripted peer (spec engine-contract 4.2 and 4.4)."""
 
 import asyncio
+import contextlib
 import random
 import select
 import socket
+import ssl
 import struct
 
 import pytest
@@ -14,9 +16,22 @@ from smg.engines.transport.h2 import H2Transport
 from smg.engines.transport.h2_link import SocketLink
 from tests import h2_peer as h2
 from tests.calls import failure, read_all
+from tests.certificates import self_signed
 from tests.h2_native import connected, opened
 
 PATH = "/t.T/Stream"
+
+
+def name_means(monkeypatch, hosts: list[str], port: int) -> None:
+    """Let every name have these addresses."""
+
+    async def getaddrinfo(host, port, **_):
+        return [
+            (socket.AF_INET6 if ":" in each else socket.AF_INET, socket.SOCK_STREAM, 0, "", (each, port))
+            for each in hosts
+        ]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
 
 
 class TestConnections:
@@ -159,15 +174,42 @@ class TestConnections:
         assert (error.status, error.retryable) == (503, True)
         assert "too long" in error.detail
 
-    async def test_a_peer_that_speaks_something_else(self, connect_native):
+    @pytest.mark.parametrize(
+        ("first", "told"),
+        [
+            (b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", "speaks HTTP/1 and no HTTP/2"),
+            (b"SSH-2.0-server\r\n", "does not begin as an HTTP/2 server does"),
+            (b"\x15\x03\x01\x00\x02\x02\x46", "grpcs://"),
+        ],
+        ids=["http/1", "ssh", "tls"],
+    )
+    async def test_a_peer_that_speaks_something_else(self, connect_native, first, told):
         async def script(session):
-            session.send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+            session.send(first)
             await session.gone()
 
         async with h2.serve_raw(script) as address:
+            error = await failure(connect_native(address, connect=0.3).stream(PATH, b"", None))
+        assert (error.status, error.code, error.worker_fault) == (503, "worker_failed", True)
+        assert told in error.detail
+
+    async def test_a_server_behind_tls(self, connect_native, tmp_path):
+        files = self_signed(tmp_path)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(files["tls_cert_path"], files["tls_key_path"])
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            error = await failure(connect_native(f"127.0.0.1:{port}").stream(PATH, b"", None))
+        assert "did not begin to speak HTTP/2" in error.detail or "grpcs://" in error.detail
+
+    async def test_a_peer_that_closes_at_once(self, connect_native):
+        async def script(session):
+            pass
+
+        async with h2.serve_raw(script) as address:
             error = await failure(connect_native(address).stream(PATH, b"", None))
-        assert error.status == 503
-        assert "does not begin" in error.detail
+        assert "did not begin to speak HTTP/2" in error.detail
 
     async def test_nobody_there(self, connect_native):
         with socket.socket() as taken:
@@ -177,6 +219,34 @@ class TestConnections:
                 error = await failure(transport.stream(PATH, b"", None))
                 assert (error.status, error.retryable, error.worker_fault) == (503, True, True)
             assert not transport._connections
+
+    async def test_of_a_names_addresses_those_that_refuse_or_swallow_are_passed_over(self, connect_native, monkeypatch):
+        async with h2.serve_raw(h2.answering) as address:
+            port = int(address.rpartition(":")[2])
+            with socket.socket() as swallows, contextlib.ExitStack() as crowd:
+                # Nobody takes the connections that fill its queue, so the kernel answers no further one.
+                swallows.bind(("127.0.0.2", port))
+                swallows.listen(0)
+                for _ in range(4):
+                    guest = crowd.enter_context(socket.socket())
+                    guest.setblocking(False)
+                    guest.connect_ex(("127.0.0.2", port))
+                hosts = ["::1", "127.0.0.3", "127.0.0.2", "127.0.0.1"]
+                name_means(monkeypatch, hosts, port)
+                for _ in range(2):
+                    transport = connect_native(f"engine.test:{port}")
+                    assert await read_all(transport.stream(PATH, b"x", None)) == [b"x"]
+                    await transport.close()
+
+    async def test_a_name_is_looked_up_for_each_connection(self, connect_native, monkeypatch):
+        async with h2.serve_raw(h2.answering) as address:
+            port = int(address.rpartition(":")[2])
+            transport = connect_native(f"engine.test:{port}")
+            name_means(monkeypatch, ["127.0.0.3"], port)
+            assert (await failure(transport.stream(PATH, b"", None))).status == 503
+            # As a service of Kubernetes whose pod has moved.
+            name_means(monkeypatch, ["127.0.0.1"], port)
+            assert await read_all(transport.stream(PATH, b"x", None)) == [b"x"]
 
     async def test_a_name_that_means_nothing(self, connect_native):
         error = await failure(connect_native("grpc://no-such-host.invalid:1").stream(PATH, b"", None))

@@ -135,6 +135,9 @@ class H2Transport:
             best = H2Connection(self._address, self._roots, self._timing, self)
             self._connections[best] = 0
         best.open(call)
+        if self._leaving:
+            # It may have been the last one of another connection.
+            self._leaving = {each for each in self._leaving if each.calls}
 
     def ended(self, connection: H2Connection, error: RpcError | None) -> None:
         if connection in self._connections:

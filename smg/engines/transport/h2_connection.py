@@ -22,6 +22,8 @@ log = logging.getLogger("smg.engines")
 
 _COMPRESSION_ERROR = 9
 _ENHANCE_YOUR_CALM = 11
+# How TLS begins to answer what is none: an alert, or its part of a handshake.
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -163,6 +165,8 @@ class H2Connection:
         if self.closed:
             return
         self.closed = True
+        if self._link is not None and not self.native.settled:
+            details = never_began(self.native.unread, details)
         # Calls tell of it, too; but there may be none.
         log.debug("connection to an engine ended", extra={"worker": self._target, "error": details})
         self._connecting.cancel()
@@ -270,3 +274,12 @@ class H2Connection:
         if self.native.failure is not None:
             # What calls ask for can be too much, too, when the peer does not read.
             self.lost(self.native.failure[1])
+
+
+def never_began(first: bytes, details: str) -> str:
+    """Why a connection ended (with ``details``) whose peer has sent no SETTINGS but ``first``, for operators."""
+    if first.startswith(b"HTTP/"):
+        return "the peer speaks HTTP/1 and no HTTP/2, as gRPC would"
+    if first[:2] in _TLS_RECORDS:
+        return "the peer speaks TLS: its address may have to begin with grpcs://"
+    return f"the peer did not begin to speak HTTP/2: {details}"

@@ -9,11 +9,13 @@ import contextlib
 import os
 import socket
 import ssl
-from typing import Protocol
+from typing import Any, Protocol
 
 from smg._native.h2 import Connection
 from smg.engines.transport.address import Address
 
+# Head start of one of a host's addresses over the next, in seconds.
+HEAD_START_SECS = 0.25
 # A host that is gone without a word: seconds of silence before TCP asks, between questions, how many, and milliseconds
 # that what was sent may stay unconfirmed. Firewalls and load balancers see, too, that the connection is still wanted.
 _KEEPALIVE = (
@@ -156,31 +158,66 @@ async def connect(address: Address, roots: bytes | None, peer: Peer) -> Link:
     host = host.strip("[]")
     if address.tls:
         return await _connect_tls(host, int(port), roots, peer)
+    return SocketLink(await reached(host, int(port)), peer)
+
+
+async def reached(host: str, port: int) -> socket.socket:
+    """Connect to one of the addresses that ``host`` has now.
+
+    They are tried in the system's order, each with a head start over the next (RFC 8305): one that swallows packets
+    costs no more than that, and one that refuses costs nothing.
+
+    Raises:
+        OSError: none of them answers.
+    """
     loop = asyncio.get_running_loop()
     failure = OSError(f"no address for {host}")
-    for family, kind, protocol, _, target in await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM):
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setblocking(False)
-            await loop.sock_connect(sock, target)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _keep_alive(sock)
-            return SocketLink(sock, peer)
-        except OSError as error:
-            failure = error
-            sock.close()
-        except BaseException:
-            sock.close()
-            raise
+    waiting = list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    tries: set[asyncio.Task[socket.socket]] = set()
+    try:
+        while waiting or tries:
+            if waiting:
+                family, kind, protocol, _, target = waiting.pop(0)
+                tries.add(loop.create_task(_dial(socket.socket(family, kind, protocol), target)))
+            patience = HEAD_START_SECS if waiting else None
+            done, _ = await asyncio.wait(tries, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                tries.discard(task)
+                try:
+                    return task.result()
+                except OSError as error:
+                    failure = error
+    finally:
+        for task in tries:
+            task.add_done_callback(_hang_up)
+            task.cancel()
     raise failure
+
+
+async def _dial(sock: socket.socket, target: Any) -> socket.socket:
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, target)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(sock)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _hang_up(task: "asyncio.Task[socket.socket]") -> None:
+    """Close a connection that was made in the same moment as another one."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
 
 
 async def _connect_tls(host: str, port: int, roots: bytes | None, peer: Peer) -> Link:
     loop = asyncio.get_running_loop()
     # Reading the system's trust store takes a while.
     context = await loop.run_in_executor(None, _tls_context, roots)
-    transport, link = await loop.create_connection(lambda: TlsLink(peer), host, port, ssl=context)
-    _keep_alive(transport.get_extra_info("socket"))
+    sock = await reached(host, port)
+    transport, link = await loop.create_connection(lambda: TlsLink(peer), ssl=context, sock=sock, server_hostname=host)
     spoken = transport.get_extra_info("ssl_object")
     if spoken is None or spoken.selected_alpn_protocol() != "h2":
         link.close()

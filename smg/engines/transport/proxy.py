@@ -15,10 +15,15 @@ def proxied(address: Address) -> bool:
 
     Exceptions are separated by commas: ends of names, or networks (CIDR) for a host that is an IP address.
     """
-    if not _first_set(_PROXY):
+    if not proxy_set():
         return False
     host = address.target.rpartition(":")[0].strip("[]").lower()
     return not any(_covers(entry.strip().lower(), host) for entry in _first_set(_EXCEPTIONS).split(","))
+
+
+def proxy_set() -> bool:
+    """Whether the environment names a proxy at all."""
+    return bool(_first_set(_PROXY))
 
 
 def _first_set(names: tuple[str, ...]) -> str:

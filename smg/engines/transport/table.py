@@ -15,5 +15,7 @@ TRANSPORTS: Mapping[str, Connect] = {
     "python": GrpcioTransport,
 }
 
+AUTO = "auto"
+
 # What ``--engine-transport`` may say.
-CHOICES: Mapping[str, Connect] = {"auto": automatic, **TRANSPORTS}
+CHOICES: Mapping[str, Connect] = {AUTO: automatic, **TRANSPORTS}
