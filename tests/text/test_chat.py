@@ -4,6 +4,7 @@ import pytest
 
 from smg.core.errors import GatewayError
 from smg.core.request import (
+    Constraint,
     GenerationRequest,
     MediaPart,
     Message,
@@ -343,6 +344,25 @@ TOGGLE = "{{ reasoning_effort }}{{ '<think>' if enable_thinking | default(true) 
 def test_kwargs_and_toggle(tokenizer, fields, prompt, resolved):
     rendered = Chat(TOGGLE, tokenizer).render(GenerationRequest("chat", "m", [Message("user", "x")], **fields))
     assert (rendered.prompt, rendered.thinking) == (prompt, resolved)
+
+
+SAYS_ALL = (
+    "{{ reasoning_effort }},{{ tool_choice }},{{ response_format.type }},{{ bos_token }},{{ messages[0].content }}"
+)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "prompt"),
+    [
+        ({}, "low,auto,json_object,,x"),
+        ({"reasoning_effort": "high", "bos_token": "B"}, "high,auto,json_object,B,x"),
+        ({"tool_choice": "none", "response_format": {"type": "text"}}, "low,none,text,,x"),
+        ({"messages": [{"role": "user", "content": "other"}]}, "low,auto,json_object,,other"),
+    ],
+)
+def test_what_the_client_says_to_the_template_itself_comes_last(prompt_of, kwargs, prompt):
+    fields = {"reasoning_effort": "low", "tools": [Tool("a")], "constraint": Constraint("json_object", "")}
+    assert prompt_of(SAYS_ALL, [Message("user", "x")], template_kwargs=kwargs, **fields) == prompt
 
 
 def test_documents_where_the_template_has_a_place_for_them(prompt_of):
