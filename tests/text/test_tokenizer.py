@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models
+from tokenizers import AddedToken, decoders, models, processors
 from tokenizers import Tokenizer as Library
 
 from smg.text.shield import JOINER
@@ -188,6 +188,24 @@ def test_bos_and_eos_are_added_as_configured(tmp_path, config, expected):
     tokenizer = Tokenizer(write_model(tmp_path, metaspace_json("legacy"), tokenizer_config=config))
     assert tokenizer.encode("a", add_special_tokens=True) == [tokenizer.token_id(text) for text in expected]
     assert tokenizer.encode("a") == [tokenizer.token_id("▁a")]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"add_eos_token": True}, ["<s>", "▁a", "</s>"]),
+        ({"add_bos_token": False, "add_eos_token": True}, ["▁a", "</s>"]),
+        ({"add_eos_token": False}, ["<s>", "▁a"]),
+        ({}, ["<s>", "▁a"]),
+    ],
+)
+def test_a_beginning_that_the_file_puts_in_front_stays_unless_the_configuration_speaks_of_it(
+    tmp_path, config, expected
+):
+    library = Library.from_str(metaspace_json("legacy"))
+    library.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer = Tokenizer(write_model(tmp_path, library.to_str(), tokenizer_config=config))
+    assert tokenizer.encode("a", add_special_tokens=True) == [tokenizer.token_id(text) for text in expected]
 
 
 def test_truncation_and_padding_of_the_file_are_off(tmp_path):
