@@ -228,7 +228,7 @@ class Choice:
             GatewayError: ``worker_stream_failed`` when the engine gave the choice up.
         """
         if batch.reasoning_tokens or batch.spec_draft_tokens or batch.spec_accepted_tokens:
-            self._learn(batch)
+            self.learn(batch)
         if self.over:
             self.overrun = self.overrun or (bool(batch.ids) and batch.finish is None)
         elif (batch.ids or batch.logprobs) and not self._silent:
@@ -239,7 +239,7 @@ class Choice:
             self.end(batch.finish, batch.matched_stop)
         return self._take()
 
-    def _learn(self, batch: TokenBatch) -> None:
+    def learn(self, batch: TokenBatch) -> None:
         """Note the engine's own counts, which only grow."""
         reasoning, accepted, draft = self._earlier
         self._told = max(self._told, reasoning + batch.reasoning_tokens)

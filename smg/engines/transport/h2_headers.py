@@ -149,6 +149,15 @@ def answer_status(headers: Headers, end: bool) -> Status | None:
 
 
 @lru_cache(maxsize=_REMEMBERED)
+def early_status(headers: Headers) -> Status | None:
+    """Read the status of an answer without messages that ends after its headers, not with them.
+
+    Proxies over Go's HTTP library (Caddy) make that of an answer of trailers only: its headers and an empty DATA frame.
+    """
+    return final_status(headers) if any(name == b"grpc-status" for name, _ in headers) else None
+
+
+@lru_cache(maxsize=_REMEMBERED)
 def informational(headers: Headers) -> bool:
     """Tell whether these are 1xx headers, which precede an answer's own."""
     return any(name == b":status" and value.startswith(b"1") for name, value in headers)
