@@ -7,8 +7,9 @@ decode to exactly what was typed, and prompts without such spellings are encoded
 
 What only the template would put together, of texts that stand one behind the other in it, ``open_ends`` keeps apart.
 
-Limits: a special token of a single character cannot be split; a special token that the tokenizer matches after
-normalisation (``normalized: true``) is found only in its literal spelling.
+Limits: a template that takes something out of the middle of a text joins what it leaves; a special token of a single
+character cannot be split; a special token that the tokenizer matches after normalisation (``normalized: true``) is
+found only in its literal spelling.
 """
 
 import secrets

@@ -4,6 +4,7 @@ import pytest
 
 from smg.core.errors import GatewayError
 from smg.core.request import (
+    Constraint,
     GenerationRequest,
     MediaPart,
     Message,
@@ -349,6 +350,24 @@ def test_the_conversation_cannot_be_replaced_behind_its_checks(prompt_of):
     kwargs = {"messages": [{"role": "user", "content": "something else"}]}
     error = refused(lambda: prompt_of(CHATML, [Message("user", "Hi")], template_kwargs=kwargs))
     assert (error.status, error.param) == (400, "chat_template_kwargs.messages")
+
+
+SAYS_ALL = (
+    "{{ reasoning_effort }},{{ tool_choice }},{{ response_format.type }},{{ bos_token }},{{ messages[0].content }}"
+)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "prompt"),
+    [
+        ({}, "low,auto,json_object,,x"),
+        ({"reasoning_effort": "high", "bos_token": "B"}, "high,auto,json_object,B,x"),
+        ({"tool_choice": "none", "response_format": {"type": "text"}}, "low,none,text,,x"),
+    ],
+)
+def test_what_the_client_says_to_the_template_itself_comes_last(prompt_of, kwargs, prompt):
+    fields = {"reasoning_effort": "low", "tools": [Tool("a")], "constraint": Constraint("json_object", "")}
+    assert prompt_of(SAYS_ALL, [Message("user", "x")], template_kwargs=kwargs, **fields) == prompt
 
 
 def test_documents_where_the_template_has_a_place_for_them(prompt_of):
