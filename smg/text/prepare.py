@@ -14,7 +14,7 @@ from smg._native.id_list import compact
 from smg.core.background import step_back
 from smg.core.errors import GatewayError, bad_request
 from smg.core.request import GenerationRequest
-from smg.text.chat import TAIL
+from smg.text.chat import TAIL, Chat
 from smg.text.lazy_library import LibraryNeeded
 from smg.text.registry import TextModel
 
@@ -113,9 +113,24 @@ async def prepare_pair(model: TextModel, first: str, second: str, path: str) -> 
 
 
 def _chat(model: TextModel, request: GenerationRequest) -> Prepared:
-    rendered = model.chat(bool(request.tools)).render(request)
+    chat = model.chat(bool(request.tools))
+    try:
+        rendered = chat.render(request)
+    except GatewayError as error:
+        if error.code == "process_messages_failed" and error.param is None:
+            error.param = _refused_path(chat, request)
+        raise
     ids = _encode(model, rendered.prompt, False)
     return Prepared(ids, rendered.tail, rendered.thinking, rendered.history, bool(rendered.history))
+
+
+def _refused_path(chat: Chat, request: GenerationRequest) -> str:
+    """What of the body a template does not take: its kwargs, if the messages are taken without them."""
+    if request.template_kwargs:
+        with contextlib.suppress(GatewayError):
+            chat.render(msgspec.structs.replace(request, template_kwargs={}))
+            return "chat_template_kwargs"
+    return input_path(request)
 
 
 def _prompt(model: TextModel, text: str, add_special_tokens: bool) -> Prepared:

@@ -101,6 +101,22 @@ async def test_errors_of_the_template_arrive(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "kwargs", "param"),
+    [
+        ("no", {}, "messages"),
+        ("no", {"level": 3}, "messages"),
+        ("no", {"level": "x"}, "messages"),
+        ("x", {"level": "x"}, "chat_template_kwargs"),
+        ("x", {"level": {"a": []}}, "chat_template_kwargs"),
+    ],
+)
+async def test_what_a_template_does_not_take_is_named(tmp_path, text, kwargs, param):
+    source = "{% if messages[0].content == 'no' %}{{ raise_exception('no') }}{% endif %}{{ (level or 1) + 1 }}"
+    error = await refused(TextModel(chat_model(tmp_path, source)), chat(text, template_kwargs=kwargs))
+    assert (error.code, error.status, error.param) == ("process_messages_failed", 400, param)
+
+
+@pytest.mark.parametrize(
     ("request_", "inline"),
     [
         (chat("x" * 511), True),
