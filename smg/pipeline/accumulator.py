@@ -74,6 +74,11 @@ class Answer(msgspec.Struct):
     usage: Usage = Usage()
 
 
+# Events that have ids and log probabilities of their own; a union of types would be made anew for each event.
+_WITH_IDS = (TextDelta, ReasoningDelta, ToolCallStart, ToolCallDelta)
+_OF_ALL = (Usage, Failure)
+
+
 class Accumulator:
     """Feed it events, read ``answer``. A Failure event raises the error it stands for."""
 
@@ -102,9 +107,9 @@ class Accumulator:
                     self._choice(event)
 
     def _choice(self, event: Event) -> None:
-        assert not isinstance(event, Usage | Failure)
+        assert not isinstance(event, _OF_ALL)
         choice = self.answer.choices[event.choice]
-        if isinstance(event, TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta):
+        if isinstance(event, _WITH_IDS):
             if event.logprobs is not None:
                 choice.logprobs += event.logprobs
             if event.ids is not None:
