@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import io
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Mapping
 from typing import Any, cast
 
 from httptools import HttpParserInvalidURLError
@@ -221,12 +221,19 @@ def _too_slow(http: Http) -> RequestTimeout:
 
 
 class GatewayRequest(Request):
-    """A request whose answer always carries its id, whoever makes it: handler, stream or error page."""
+    """A request whose answer always carries its id, whoever makes it: handler, stream or error page.
+
+    ``fields`` are its headers by names in small letters; of those that came several times the first one.
+    """
 
     def __init__(self, url_bytes: bytes, headers: Any, version: str, method: str, *, head: bytes = b"", **more: Any):
         """As Sanic's. Raises BadRequest for a head that is not quite one; Sanic gives none where it makes one up."""
         if head:
             check_head(head, headers, version)
+        fields = headers if type(headers) is list else [(name.lower(), value) for name, value in headers.items()]
+        self.fields: Mapping[str, str] = dict(fields)
+        if len(self.fields) < len(fields):
+            self.fields = dict(reversed(fields))
         super().__init__(url_bytes, headers, version, method, head=head, **more)
 
     def take_body(self) -> bool:
@@ -286,7 +293,7 @@ class GatewayRequest(Request):
         ctx = self.ctx
         if isinstance(response, HTTPResponse) and hasattr(ctx, "smg"):
             response.headers.setdefault("x-request-id", ctx.smg.request_id)
-            if "origin" in self.headers:
+            if "origin" in self.fields:
                 response.headers.update(cors.headers_of(self))
 
 
