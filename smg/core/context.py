@@ -136,4 +136,7 @@ class RequestContext(msgspec.Struct):
 
     def remaining(self) -> float | None:
         """Seconds until the deadline (never negative), or None when there is none."""
-        return None if self.deadline is None else max(0.0, self.deadline - clock.monotonic())
+        if self.deadline is None:
+            return None
+        left = self.deadline - clock.monotonic()
+        return left if left > 0.0 else 0.0

@@ -6,7 +6,7 @@ from typing import Protocol, TypeGuard
 from smg._native import sse
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.errors import GatewayError
-from smg.core.events import Event, Finish
+from smg.core.events import Event, Finish, Usage
 from smg.core.stream import SEAL, ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable, TextKind, Wait
 from smg.parsing.reasoning.counting import Counter as Thought
 from smg.pipeline.scored import Rows
@@ -311,3 +311,14 @@ class Choice:
     def _take(self) -> list[Event]:
         events, self._events = self._events, []
         return events
+
+
+def usage_of(choices: Sequence[Choice], prompt: int, cached: int, weights: str) -> Usage:
+    """The counts of ``choices``, whose prompt has ``prompt`` tokens, ``cached`` of them known to the engine."""
+    tokens = reasoning = accepted = draft = 0
+    for choice in choices:
+        tokens += choice.tokens
+        reasoning += choice.reasoning_tokens
+        accepted += choice.spec_accepted_tokens
+        draft += choice.spec_draft_tokens
+    return Usage(prompt, tokens, cached, reasoning, accepted, draft, weights)

@@ -19,7 +19,7 @@ from smg.core.request import GenerationRequest
 from smg.core.stream import Decoder, Sink
 from smg.fleet.breaker import Outcome
 from smg.fleet.records import WILDCARD
-from smg.pipeline.choice import Choice, Templates
+from smg.pipeline.choice import Choice, Templates, usage_of
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
@@ -95,14 +95,8 @@ class Generation:
     @property
     def usage(self) -> Usage:
         """The counts so far."""
-        tokens = reasoning = accepted = draft = 0
-        for choice in self._choices:
-            tokens += choice.tokens
-            reasoning += choice.reasoning_tokens
-            accepted += choice.spec_accepted_tokens
-            draft += choice.spec_draft_tokens
         prompt = 0 if self._plan is None else len(self._plan.prepared.ids)
-        return Usage(prompt, tokens, self._cached, reasoning, accepted, draft, self._weights)
+        return usage_of(self._choices, prompt, self._cached, self._weights)
 
     @property
     def decoder(self) -> Decoder:
@@ -168,7 +162,8 @@ class Generation:
         if not request.stream and not any(choice.ends_early for choice in self._choices):
             self._let_feed()
         # Some dialects begin an answer with the prompt's counts.
-        self._cached = max((batch.cached_tokens for batch in self._running.first), default=0)
+        for batch in self._running.first:
+            self._learn(batch)
 
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """Let all text go straight to ``sink``, if no choice needs Python per delta; call it before iterating.
@@ -300,7 +295,7 @@ class Generation:
             if not 0 <= batch.index < len(self._choices):
                 raise GatewayError("worker_stream_failed", "the engine sent an unknown choice", worker_fault=True)
             if not self._moved:
-                self._cached = max(self._cached, batch.cached_tokens)
+                self._learn(batch)
             self._weights = batch.weight_version or self._weights
             self._feed_choice(self._choices[batch.index], batch)
         if not batches:
@@ -308,6 +303,10 @@ class Generation:
             for choice in self._choices:
                 choice.end("stop")
         self._settle()
+
+    def _learn(self, batch: TokenBatch) -> None:
+        if batch.cached_tokens > self._cached:
+            self._cached = batch.cached_tokens
 
     def _settle(self) -> None:
         """Finish the choices that are over, and say how far the whole is."""
@@ -337,9 +336,12 @@ class Generation:
 
     def _complete(self) -> bool:
         """All choices are over, and the engine has ended too or has to be told so."""
-        if not all(choice.over for choice in self._choices):
-            return False
-        return all(choice.ended for choice in self._choices) or any(choice.runs_on for choice in self._choices)
+        ended = True
+        for choice in self._choices:
+            if not choice.over:
+                return False
+            ended = ended and choice.ended
+        return ended or any(choice.runs_on for choice in self._choices)
 
     def _broken(self, error: GatewayError) -> None:
         """The stream broke: give out what is held, then the Failure (field case MS-10)."""

@@ -14,7 +14,7 @@ from sanic.response import HTTPResponse
 
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.server.accounting import count, method_label, outcome, path_label, peer, record
+from smg.server.accounting import count, outcome, peer, record
 from smg.server.active import ActiveRequests
 from smg.server.cors import preflight
 from smg.server.crowd import no_room
@@ -66,7 +66,6 @@ def _account(request: Request) -> None:
 def _accounted(request: Request) -> None:
     metrics: Metrics = request.app.ctx.services.metrics
     metrics.http_requests_active.add(v=-1)
-    metrics.http_requests_total.inc(method_label(request), path_label(request))
     count(metrics, request, request.ctx.smg, outcome(request))
 
 

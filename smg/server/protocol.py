@@ -117,8 +117,9 @@ class GatewayHttp(Http):
         except (HttpParserInvalidURLError, BadRequest):
             raise BadRequest("the request's URL is malformed") from None
         request.head = head
-        self.request_bytes_left = self.request_bytes = max(length, 0)
+        self.request_bytes_left = self.request_bytes = 0
         if length >= 0:
+            self.request_bytes_left = self.request_bytes = length
             self.request_body = cast("Any", True)
         del self.recv_buffer[: len(head) + 4]
         self.request, request.stream = request, self
@@ -243,7 +244,7 @@ class GatewayRequest(Request):
         if http is None or http.expecting_continue or http.request_body == "chunked":
             return False
         size, buffer = http.request_bytes_left, http.recv_buffer
-        if not 0 <= size <= min(len(buffer), http.request_max_size) or http.request_bytes != size:
+        if not 0 <= size <= len(buffer) or size > http.request_max_size or http.request_bytes != size:
             return False
         self.body = bytes(buffer[:size])
         del buffer[:size]
