@@ -4,8 +4,6 @@ from sanic.headers import format_http1_response
 from sanic.response import HTTPResponse
 
 # What an answer has besides the headers it was made with.
-_KEPT = "\ncontent-length: %d\nconnection: keep-alive\ncontent-type: %s"
-_CLOSED = "\ncontent-length: %d\nconnection: close\ncontent-type: %s"
 _OWN = frozenset({"content-length", "connection", "content-type"})
 
 
@@ -24,11 +22,12 @@ class Answer(HTTPResponse):
         for name, value in self.headers.items():
             lines += f"\n{name}: {value}"
             own = own or name.lower() in _OWN
-        lines += (_KEPT if keep_alive else _CLOSED) % (len(body), self.content_type)
+        connection = "keep-alive" if keep_alive else "close"
+        lines += f"\ncontent-length: {len(body)}\nconnection: {connection}\ncontent-type: {self.content_type}"
         ended = lines.count("\n") != len(self.headers) + 3 or "\r" in lines or "\0" in lines
         if ended or own or self.status != 200:
             return self._any(body, keep_alive)
-        return b"%b\r\n\r\n%b" % (lines.replace("\n", "\r\n").encode(errors="surrogateescape"), body)
+        return f"{lines}\n\n".replace("\n", "\r\n").encode(errors="surrogateescape") + body
 
     def _any(self, body: bytes, keep_alive: bool) -> bytes:
         headers = self.headers

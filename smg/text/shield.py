@@ -16,6 +16,7 @@ from typing import Any
 
 from smg._native.stop_scan import StopAutomaton
 
+_SEQUENCES = (list, tuple)
 # Words of so many characters at most are remembered if they spell nothing, and so many of them: keys and roles.
 _WORD, _WORDS = 16, 256
 # ASCII without letters, quotes or blanks: it survives tojson, case filters and trimming.
@@ -41,17 +42,15 @@ class Shield:
 
     def protect(self, value: Any) -> Any:
         """Copy a JSON-like value with every string (keys too) protected. Containers are always new objects."""
-        match value:
-            case str():
-                return self.protect_text(value)
-            case dict():
-                clean, protect = self._clean, self.protect
-                # Most keys are known, and are no words of clients.
-                return {key if key in clean else protect(key): protect(item) for key, item in value.items()}
-            case list() | tuple():
-                return [self.protect(item) for item in value]
-            case _:
-                return value
+        if isinstance(value, str):
+            return self.protect_text(value)
+        if isinstance(value, dict):
+            clean, protect = self._clean, self.protect
+            # Most keys are known, and are no words of clients.
+            return {key if key in clean else protect(key): protect(item) for key, item in value.items()}
+        if isinstance(value, _SEQUENCES):
+            return [self.protect(item) for item in value]
+        return value
 
     def protect_text(self, text: str) -> str:
         """Put joiners into ``text`` until nothing in it spells a special token.
