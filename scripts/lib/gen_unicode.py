@@ -2,7 +2,8 @@
 
 Usage: scripts/gen-unicode [--check]
 Asks the library's regular expressions for the class of every code point and writes smg/text/bpe/unicode_runs.py.
---check only compares, and exits with 1 when the file is not what the library says.
+--check only compares, and exits with 1 when the file is not what the library says. Run it with the oldest supported
+Python: what that one does not know yet, another may.
 """
 
 import sys
@@ -37,20 +38,39 @@ def matched(pattern: str, chars: list[str]) -> set[str]:
     return {piece for piece, _ in pieces if len(piece) == 1} - {"\0"}
 
 
-def second_of_pairs() -> set[str]:
-    """Characters that a character before them may swallow: the second parts of canonical decompositions."""
-    pairs = (unicodedata.decomposition(chr(code)).split() for code in range(LIMIT))
-    return {chr(int(pair[1], 16)) for pair in pairs if len(pair) == 2 and not pair[0].startswith("<")}
+def pairs() -> list[str]:
+    """Two characters each that Python's Unicode version composes: the canonical decompositions."""
+    found = (unicodedata.decomposition(chr(code)).split() for code in range(LIMIT))
+    return [
+        "".join(chr(int(part, 16)) for part in parts)
+        for parts in found
+        if len(parts) == 2 and not parts[0].startswith("<")
+    ]
 
 
-def flags_of(char: str, number: int, seconds: set[str]) -> int:
+def differ(text: str) -> bool:
+    """Whether the library's tables of normal forms, which are older than those of its classes, and Python's differ."""
+    return bool(normalizers.NFC().normalize_str(text) != unicodedata.normalize("NFC", text))
+
+
+def is_recent(char: str) -> bool:
+    """Whether the library and some supported Python may put ``char`` into different normal forms.
+
+    A mark that only one of them knows does not change places with marks that stand further in or out (U+0334, U+0345).
+    """
+    never = ord(char) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(char) <= 0xFDEF
+    unassigned = unicodedata.category(char) == "Cn" and not never
+    return unassigned or differ(char) or differ(char + "\u0334") or differ("\u0345" + char)
+
+
+def flags_of(char: str, seconds: set[str]) -> int:
     flags = 0
     moves = unicodedata.combining(char) or char in seconds or 0x1100 <= ord(char) <= 0x11FF
     if moves or normalizers.NFC().normalize_str(char) != char:
         flags |= NFC_CHECK
     if char == "\u017f":
         flags |= FOLDS
-    if number and unicodedata.category(char) == "Cn":
+    if is_recent(char):
         flags |= RECENT
     return flags
 
@@ -63,9 +83,13 @@ def table() -> bytes:
             if out[ord(char)]:
                 raise SystemExit(f"U+{ord(char):04X} is in two classes")
             out[ord(char)] = number
-    seconds = second_of_pairs()
+    composed = pairs()
+    # A character before them may swallow these.
+    seconds = {pair[1] for pair in composed}
     for char in chars:
-        out[ord(char)] |= flags_of(char, out[ord(char)], seconds)
+        out[ord(char)] |= flags_of(char, seconds)
+    for pair in filter(differ, composed):
+        out[ord(pair[1])] |= RECENT
     for char in matched(r"\p{Han}", chars):
         out[ord(char)] |= HAN
     return bytes(out)

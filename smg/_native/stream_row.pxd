@@ -39,6 +39,8 @@ cdef struct Row:
     int32_t stop_state
     # Number of the stop string that was found, or -1.
     int32_t stop
+    # A stop string that is complete within the first so many tokens does not count.
+    Py_ssize_t min_tokens
     Utf8 utf8
     # ``text`` has everything decoded: up to ``sent`` handed on, up to ``ready`` free to go, the rest held.
     Bytes text

@@ -99,6 +99,9 @@ cdef void _scan(Row *row, Py_ssize_t start) noexcept nogil:
         row.text.size = row.ready
         return
     end = find(row.stops, row.text.data + start, row.text.size - start, &row.stop_state)
+    while end >= 0 and row.taken.size <= row.min_tokens:
+        start += end
+        end = find(row.stops, row.text.data + start, row.text.size - start, &row.stop_state)
     if end < 0:
         row.ready = _before(row, row.text.size, row.stops.depth[row.stop_state])
         return

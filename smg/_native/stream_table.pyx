@@ -84,6 +84,7 @@ cdef class Cell:
         self.row.stop = -1
         self.row.skip_special = spec.skip_special_tokens
         self.row.stop_visible = spec.stop_visible
+        self.row.min_tokens = spec.min_tokens
         self.row.at_start = not spec.continues
         if spec.stop_strings:
             automaton = _automaton(spec.stop_strings)

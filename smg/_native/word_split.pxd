@@ -19,7 +19,7 @@ cdef enum CharClass:
 cdef enum CharFlag:
     NFC_CHECK = 0x10  # may change, or change others, under NFC
     FOLDS = 0x20  # matches an ASCII letter when case is ignored
-    RECENT = 0x40  # not in the Unicode version of every supported Python
+    RECENT = 0x40  # the library and some supported Python may disagree on its normal form
     HAN = 0x80  # of the Han script: mostly letters, but also numbers, signs and marks
 
 cdef enum SplitKind:

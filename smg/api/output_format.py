@@ -67,11 +67,12 @@ _FORMATS: Union[Any] = Union(
 )
 
 
-_BINDING = attrgetter(
+_FIELDS = (
     *("regex", "ebnf", "json_schema", "structural_tag", "response_format"),
     *("guided_json", "guided_regex", "guided_grammar", "guided_choice", "structured_outputs"),
 )
-_NOTHING = (None,) * 10
+_BINDING = attrgetter(*_FIELDS)
+_NOTHING = (None,) * len(_FIELDS)
 
 
 def of_openai(body: OpenAIBody) -> Constraint | None:
@@ -90,6 +91,15 @@ def of_openai(body: OpenAIBody) -> Constraint | None:
         guided_choice=body.guided_choice,
         structured_outputs=body.structured_outputs,
     )
+
+
+def path_of(body: msgspec.Struct, path: str = "", form: str = "response_format") -> str:
+    """Where a body that has a constraint (at ``path``) has it; ``form`` is where response formats are."""
+    for name in _FIELDS:
+        # Beside a response format that binds nothing there may be another field.
+        if name != "response_format" and getattr(body, name, None) is not None:
+            return join(path, name)
+    return form
 
 
 def constraint(

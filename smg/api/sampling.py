@@ -222,16 +222,23 @@ def usage_options(body: OpenAIBody) -> UsageOptions:
     return UsageOptions(include, include and bool(options.continuous_usage_stats))
 
 
-def limits(most: int | None, least: int | None, usual: int | None = None, path: str = "min_tokens") -> Limits:
+def limits(
+    most: int | None,
+    least: int | None,
+    usual: int | None = None,
+    paths: tuple[str, str] = ("max_tokens", "min_tokens"),
+) -> Limits:
     """The limits of a choice; ``usual`` is what generates at most when the client names no limit.
 
+    ``paths`` are where the body has ``most`` and ``least``.
+
     Raises:
-        GatewayError: ``least``, which the body has at ``path``, does not fit into ``most``.
+        GatewayError: ``least`` does not fit into ``most``.
     """
     least = least or 0
     if most is not None and least > most:
-        raise bad_request(f"at least {least} tokens are more than the limit of {most}", path)
-    return Limits(most, least, None if usual is None else max(usual, least))
+        raise bad_request(f"at least {least} tokens are more than the limit of {most}", paths[1])
+    return Limits(most, least, None if usual is None else max(usual, least), paths)
 
 
 def refuse(body: msgspec.Struct, names: tuple[str, ...], given: tuple[str, ...] = (), path: str = "") -> None:

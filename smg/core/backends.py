@@ -116,6 +116,13 @@ class RowSource(Source, Protocol):
         """
         ...
 
+    def unsaid(self) -> list[TokenBatch]:
+        """What the engine told with ids that were fed, but no ``next`` has returned because it was broken off.
+
+        Batches without ids, each told once.
+        """
+        ...
+
 
 def feeds_rows(source: Source) -> TypeGuard[RowSource]:
     """Whether ``source`` is a RowSource."""

@@ -129,8 +129,8 @@ def _cut(text: str, most: int) -> str:
 class ContextLengthExceeded(GatewayError):
     """A prompt of ``prompt`` tokens, or that with ``output`` more to generate, is over the limit of ``longest``."""
 
-    def __init__(self, message: str, *, prompt: int, longest: int, output: int = 0) -> None:
-        super().__init__("context_length_exceeded", message)
+    def __init__(self, message: str, param: str | None = None, *, prompt: int, longest: int, output: int = 0) -> None:
+        super().__init__("context_length_exceeded", message, param=param)
         self.prompt = prompt
         self.output = output
         self.longest = longest

@@ -4,6 +4,7 @@ What only one dialect has (thinking signatures, response items) has its own plac
 the raw body is kept, so that raw and provider backends patch it instead of re-encoding it.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -66,6 +67,11 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: str
     kind: str = "function"
     path: str = ""
+
+
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """Arguments that a client gave as an object, spelled as chat templates spell them, and so models."""
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 class Message(msgspec.Struct):
@@ -164,11 +170,15 @@ class StopRules(msgspec.Struct):
 
 
 class Limits(msgspec.Struct):
-    """``max_tokens`` None means up to the end of the context, but at most ``usual``; 0 that only the prompt counts."""
+    """``max_tokens`` None means up to the end of the context, but at most ``usual``; 0 that only the prompt counts.
+
+    ``paths`` are where the body has the first two, for errors.
+    """
 
     max_tokens: int | None = None
     min_tokens: int = 0
     usual: int | None = None
+    paths: tuple[str, str] = ("max_tokens", "min_tokens")
 
 
 class Hints(msgspec.Struct, frozen=True):
@@ -192,7 +202,8 @@ class GenerationRequest(msgspec.Struct):
 
     Exactly one of ``messages`` (chat), ``prompt_text``, ``prompt_ids`` and ``prompts`` is the input. ``prompts`` are
     several texts, or several lists of ids, each generated from by itself: choice ``i`` of prompt ``p`` has the index
-    ``p * n + i``. ``prompt_path`` is where the body has the prompt, for errors. ``suffix`` is to follow the output.
+    ``p * n + i``. ``prompt_path`` is where the body has the prompt, and ``constraint_path``
+    where it has the constraint, for errors. ``suffix`` is to follow the output.
     ``return_ids`` asks for token ids on the events. ``dialect`` and ``raw`` (the body as received) let raw backends
     forward it. ``template_kwargs`` overlay the chat template's context. ``options``
     is what the dialect's own encoder reads back (``stream_options`` and the like); no other layer looks at it.
@@ -213,6 +224,7 @@ class GenerationRequest(msgspec.Struct):
     prompt_ids: list[int] | None = None
     prompts: list[str] | list[list[int]] = msgspec.field(default_factory=list)
     prompt_path: str = "prompt"
+    constraint_path: str = ""
     add_special_tokens: bool = True
     suffix: str | None = None
     tools: list[Tool] = msgspec.field(default_factory=list)

@@ -166,7 +166,8 @@ class RowSpec(msgspec.Struct, frozen=True):
 
     ``end_ids`` are hidden end tokens (EOS and hidden stop ids): they end the row and never become text, unless
     ``stop_visible``; those also in ``eos_ids`` end it without a match to report. ``stop_strings`` follow spec
-    text-pipeline 5: earliest end wins, ties to the longest. ``continues`` is True when the output goes on from text of
+    text-pipeline 5: earliest end wins, ties to the longest; one that is complete within the first ``min_tokens`` tokens
+    does not count. ``continues`` is True when the output goes on from text of
     the prompt (completions, a continued assistant message), so that its first token keeps a leading space.
     A row with sealed ``markers`` goes direct only with a ``Wait`` that has ``SEAL`` among its markers.
     """
@@ -177,6 +178,7 @@ class RowSpec(msgspec.Struct, frozen=True):
     eos_ids: frozenset[int] = frozenset()
     stop_strings: tuple[str, ...] = ()
     stop_visible: bool = False
+    min_tokens: int = 0
     markers: tuple[Marker, ...] = ()
     continues: bool = False
 

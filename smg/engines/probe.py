@@ -24,7 +24,8 @@ _PROVES_NOTHING = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
 async def detect(transport: Transport, adapters: Iterable[Adapter], timeout: float = PROBE_SECS) -> str:
     """Return the name of the first adapter whose service is there. ``timeout`` bounds the whole probe, in seconds.
 
-    UNIMPLEMENTED excludes a service; an answer or any status of the application proves it.
+    UNIMPLEMENTED excludes a service and an answer proves it. Any other status of the application makes it likely,
+    unless another service answers: behind a proxy (Caddy) grpcio may read UNIMPLEMENTED as UNKNOWN.
 
     Raises:
         GatewayError: ``worker_failed``: nobody answered (503), or none of the known services is there (502).
@@ -32,6 +33,7 @@ async def detect(transport: Transport, adapters: Iterable[Adapter], timeout: flo
     waiting = list(adapters)
     asked: set[asyncio.Task[_Finding]] = set()
     unreachable: RpcError | None = None
+    likely: str | None = None
     try:
         async with asyncio.timeout(timeout):
             while waiting or asked:
@@ -40,25 +42,31 @@ async def detect(transport: Transport, adapters: Iterable[Adapter], timeout: flo
                 patience = _STAGGER_SECS if waiting else None
                 done, asked = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 for finding in [task.result() for task in done]:
-                    if finding.name is not None:
+                    if finding.name is not None and finding.answered:
                         return finding.name
+                    likely = likely or finding.name
                     unreachable = finding.error or unreachable
     except TimeoutError:
+        if likely is not None:
+            return likely
         raise GatewayError(
             "upstream_timeout", "the engine did not answer in time", detail=f"probe took {timeout} s", worker_fault=True
         ) from None
     finally:
         for task in asked:
             task.cancel()
+    if likely is not None:
+        return likely
     if unreachable is not None:
         raise unreachable
     raise GatewayError("worker_failed", "the engine offers none of the known services", worker_fault=True)
 
 
 class _Finding(msgspec.Struct, frozen=True):
-    """``name`` is set: its service is there; ``error`` is set: no saying; neither: it is not."""
+    """``name`` is set: its service is there, for sure if it ``answered``. ``error`` is set: no saying."""
 
     name: str | None = None
+    answered: bool = False
     error: RpcError | None = None
 
 
@@ -70,4 +78,5 @@ async def _ask(transport: Transport, adapter: Adapter, timeout: float) -> _Findi
             return _Finding()
         if error.rpc in _PROVES_NOTHING:
             return _Finding(error=error)
-    return _Finding(name=adapter.name)
+        return _Finding(name=adapter.name)
+    return _Finding(name=adapter.name, answered=True)

@@ -108,6 +108,11 @@ class GrpcSource:
         # A call that reads tokens is only made where all that chunks have is ids.
         return not self._over and feeds_rows(self._call) and self._call.feed_rows(table, rows)
 
+    def unsaid(self) -> list[TokenBatch]:
+        """See ``core.backends.RowSource``."""
+        plain = self._decoder.plain
+        return [plain(tokens) for tokens in self._call.unsaid()] if plain is not None and feeds_rows(self._call) else []
+
     async def cancel(self, reason: str) -> None:
         self._stop(reason)
 

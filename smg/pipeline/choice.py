@@ -6,7 +6,7 @@ from typing import Protocol, TypeGuard
 from smg._native import sse
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.errors import GatewayError
-from smg.core.events import Event, Finish, Usage
+from smg.core.events import Event, Finish
 from smg.core.stream import SEAL, ByteTemplate, Counter, Decoder, RowOutput, RowSpec, Sink, StreamTable, TextKind, Wait
 from smg.parsing.reasoning.counting import Counter as Thought
 from smg.pipeline.scored import Rows
@@ -228,7 +228,7 @@ class Choice:
             GatewayError: ``worker_stream_failed`` when the engine gave the choice up.
         """
         if batch.reasoning_tokens or batch.spec_draft_tokens or batch.spec_accepted_tokens:
-            self._learn(batch)
+            self.learn(batch)
         if self.over:
             self.overrun = self.overrun or (bool(batch.ids) and batch.finish is None)
         elif (batch.ids or batch.logprobs) and not self._silent:
@@ -239,7 +239,7 @@ class Choice:
             self.end(batch.finish, batch.matched_stop)
         return self._take()
 
-    def _learn(self, batch: TokenBatch) -> None:
+    def learn(self, batch: TokenBatch) -> None:
         """Note the engine's own counts, which only grow."""
         reasoning, accepted, draft = self._earlier
         self._told = max(self._told, reasoning + batch.reasoning_tokens)
@@ -311,14 +311,3 @@ class Choice:
     def _take(self) -> list[Event]:
         events, self._events = self._events, []
         return events
-
-
-def usage_of(choices: Sequence[Choice], prompt: int, cached: int, weights: str) -> Usage:
-    """The counts of ``choices``, whose prompt has ``prompt`` tokens, ``cached`` of them known to the engine."""
-    tokens = reasoning = accepted = draft = 0
-    for choice in choices:
-        tokens += choice.tokens
-        reasoning += choice.reasoning_tokens
-        accepted += choice.spec_accepted_tokens
-        draft += choice.spec_draft_tokens
-    return Usage(prompt, tokens, cached, reasoning, accepted, draft, weights)

@@ -212,8 +212,11 @@ class Facts:
 
     def failed(self, code: str) -> None:
         """The generation failed with ``code``."""
-        self._ctx.notes["error"] = code
-        self._metrics.router_request_errors_total.inc(self._model, self._ctx.endpoint, code)
+        notes = self._ctx.notes
+        notes["error"] = code
+        # What fails for several generations together is counted by none of theirs.
+        model = self._model or notes.get("model", "")
+        self._metrics.router_request_errors_total.inc(model, self._ctx.endpoint, code)
 
     def closed(self, usage: Usage) -> None:
         """The generation is over, whole or not: count its tokens and times. Idempotent."""

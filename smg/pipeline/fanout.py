@@ -17,8 +17,10 @@ from smg.core.events import Event, Failure, Usage
 from smg.core.request import GenerationRequest
 from smg.core.stream import Decoder, Sink
 from smg.pipeline.choice import Templates
+from smg.pipeline.facts import Facts
 from smg.pipeline.generation import Generation
 from smg.pipeline.interrupt import Interrupt
+from smg.pipeline.preparing import enter
 from smg.pipeline.remote import Remote
 from smg.pipeline.services import Services
 from smg.routing.admission import AdmissionLease
@@ -65,6 +67,7 @@ class Fanout:
         self._services = services
         self._ctx = ctx
         self._interrupt = Interrupt(ctx)
+        self._facts = Facts(services.metrics, ctx, streaming=request.stream)
         self._asked = request.model
         self._parts = [
             Generation(services, ctx, _part(request, number), number * request.n)
@@ -115,7 +118,7 @@ class Fanout:
             GatewayError: the first failure; nothing has been sent and everything is given back.
         """
         try:
-            self._charge = self._services.tenants.enter(self._ctx, self._asked)
+            self._charge = enter(self._services, self._ctx, self._facts, self._asked)
             for number, part in enumerate(self._parts):
                 await part.prepare()
                 if number % _AT_ONCE == 0:
@@ -124,6 +127,9 @@ class Fanout:
             self._admitted = await self._interrupt.run(self._services.admission.acquire(self._ctx))
             await _together(part.dispatch() for part in self._parts)
         except BaseException as error:
+            if isinstance(error, GatewayError) and "error" not in self._ctx.notes:
+                # Not one of the prompts has failed, but what they have in common.
+                self._facts.failed(error.code)
             await self.aclose("error" if isinstance(error, GatewayError) else "client_disconnect")
             raise
 

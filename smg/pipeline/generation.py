@@ -19,19 +19,20 @@ from smg.core.request import GenerationRequest
 from smg.core.stream import Decoder, Sink
 from smg.fleet.breaker import Outcome
 from smg.fleet.records import WILDCARD
-from smg.pipeline.choice import Choice, Templates, usage_of
+from smg.pipeline.choice import Choice, Templates
 from smg.pipeline.dispatch import Dispatcher, Running
 from smg.pipeline.facts import Facts
 from smg.pipeline.interrupt import Interrupt
 from smg.pipeline.opening import open_choices
 from smg.pipeline.plan import Plan
 from smg.pipeline.portions import portion
-from smg.pipeline.preparing import make_plan
+from smg.pipeline.preparing import enter, make_plan
 from smg.pipeline.prompt import PromptReport
 from smg.pipeline.resume import left, obstacle, rest, rest_query
 from smg.pipeline.services import Services
 from smg.pipeline.signing import signing, verified
 from smg.pipeline.silence import Watch as Silence
+from smg.pipeline.tally import Tally
 from smg.pipeline.watch import Watch, Watched, watch
 from smg.routing.admission import AdmissionLease
 from smg.routing.fleet_router import outcome_of
@@ -64,10 +65,8 @@ class Generation:
         self._pulls = 0
         self._choices: list[Choice] = []
         self._watch: Watch | None = None
-        self._cached = 0
-        self._moved = False
+        self._tally = Tally()
         self._fed = False
-        self._weights = ""
         self._events: list[Event] = []
         self._direct = False
         self._source_over = False
@@ -95,8 +94,7 @@ class Generation:
     @property
     def usage(self) -> Usage:
         """The counts so far."""
-        prompt = 0 if self._plan is None else len(self._plan.prepared.ids)
-        return usage_of(self._choices, prompt, self._cached, self._weights)
+        return self._tally.usage(0 if self._plan is None else len(self._plan.prepared.ids))
 
     @property
     def decoder(self) -> Decoder:
@@ -124,6 +122,7 @@ class Generation:
         try:
             await work
         except GatewayError as error:
+            self._name(error)
             self._facts.failed(error.code)
             await self.aclose("error")
             raise
@@ -131,13 +130,18 @@ class Generation:
             await self.aclose("client_disconnect")
             raise
 
+    def _name(self, error: GatewayError) -> None:
+        """Say which field an engine could not keep to: it does not know where the body has its constraint."""
+        if error.code == "constraint_failed" and error.param is None:
+            error.param = self._request.constraint_path if self._request.constraint is not None else "tools"
+
     async def _prepare(self) -> None:
         self._arm()
         self._request = await verified(self._services.signer, self._ctx, self._request)
         self._plan = await make_plan(self._services, self._interrupt, self._facts, self._request)
 
     async def _start(self) -> None:
-        self._charge = self._services.tenants.enter(self._ctx, self._request.model)
+        self._charge = enter(self._services, self._ctx, self._facts, self._request.model)
         await self._prepare()
         self._charge.take(len(self._known.prepared.ids))
         admission = self._services.admission
@@ -158,12 +162,13 @@ class Generation:
         self._watch = watch(self._services, self._ctx, plan.reading, self._facts)
         sign, watched = partial(signing, self._services.signer, self._ctx, request), self._watch is not None
         self._choices = open_choices(self._services.table, plan, request, self._first, sign, keep_text=watched)
+        self._tally.choices = self._choices
         self._silence = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
         if not request.stream and not any(choice.ends_early for choice in self._choices):
             self._let_feed()
         # Some dialects begin an answer with the prompt's counts.
         for batch in self._running.first:
-            self._learn(batch)
+            self._tally.take(batch)
 
     def direct(self, sink: Sink, encoder: Templates) -> bool:
         """Let all text go straight to ``sink``, if no choice needs Python per delta; call it before iterating.
@@ -236,9 +241,11 @@ class Generation:
         self._pulls += 1
         try:
             return await self._interrupt.run(running.source.next())
-        except GatewayError:
-            # A source that failed by itself is over: there is nothing left to abort.
-            self._source_over = not self._ctx.cancel and not self._interrupt.failed
+        except BaseException as error:
+            if isinstance(error, GatewayError):
+                # A source that failed by itself is over: there is nothing left to abort.
+                self._source_over = not self._ctx.cancel and not self._interrupt.failed
+            self._tally.hear_out(running.source)
             raise
 
     def _progress(self) -> int:
@@ -275,7 +282,7 @@ class Generation:
         self._facts.resumed(error, died.lease.worker.id, len(taken), well=True)
         self._silence = self._services.silences.watch(self._running.lease.worker, self._interrupt, self._progress)
         self._source_over = False
-        self._moved = True
+        self._tally.moved()
         choices[0].moved()
         if self._fed:
             self._let_feed()
@@ -294,19 +301,13 @@ class Generation:
         for batch in batches:
             if not 0 <= batch.index < len(self._choices):
                 raise GatewayError("worker_stream_failed", "the engine sent an unknown choice", worker_fault=True)
-            if not self._moved:
-                self._learn(batch)
-            self._weights = batch.weight_version or self._weights
+            self._tally.take(batch)
             self._feed_choice(self._choices[batch.index], batch)
         if not batches:
             # The source vouches for the end: what it has not closed has stopped by itself (field case OA-02).
             for choice in self._choices:
                 choice.end("stop")
         self._settle()
-
-    def _learn(self, batch: TokenBatch) -> None:
-        if batch.cached_tokens > self._cached:
-            self._cached = batch.cached_tokens
 
     def _settle(self) -> None:
         """Finish the choices that are over, and say how far the whole is."""
@@ -355,6 +356,7 @@ class Generation:
             return
         if not self._ctx.cancel and self._running is not None:
             self._facts.broken(error, self._running.lease.worker.id, self.usage.completion_tokens, self._why)
+        self._name(error)
         self._facts.failed(error.code)
         self._events.append(Failure(error.code, error.message, error.status, error.retry_after, error.param))
 

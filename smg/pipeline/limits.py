@@ -7,32 +7,34 @@ from smg.core.request import Limits, Sampling
 from smg.fleet.records import ModelRecord
 
 
-def fit(model: ModelRecord, limits: Limits, prompt: int) -> Limits:
+def fit(model: ModelRecord, limits: Limits, prompt: int, path: str) -> Limits:
     """Resolve ``limits`` for a prompt of ``prompt`` tokens: by default generation may fill the context.
 
+    ``path`` is where the body has the prompt.
+
     Raises:
-        GatewayError: ``context_length_exceeded`` naming the numbers (field case MS-09).
+        GatewayError: ``context_length_exceeded`` naming the numbers (field case MS-09) and what is to be made smaller.
     """
     longest = model.max_input_length
     if longest and prompt > longest:
         message = f"this model's prompts have at most {longest} tokens, but this one has {prompt}"
-        raise ContextLengthExceeded(message, prompt=prompt, longest=longest)
+        raise ContextLengthExceeded(message, path, prompt=prompt, longest=longest)
     context = model.context_length
     if not context:
         return limits if limits.max_tokens is not None else Limits(limits.usual, limits.min_tokens)
     if prompt >= context:
         message = f"this model's context length is {context} tokens, but the prompt alone has {prompt}"
-        raise ContextLengthExceeded(message, prompt=prompt, longest=context)
+        raise ContextLengthExceeded(message, path, prompt=prompt, longest=context)
+    room = context - prompt
+    for wanted, place in zip((limits.max_tokens or 0, limits.min_tokens), limits.paths, strict=True):
+        if wanted > room:
+            message = (
+                f"this model's context length is {context} tokens, but {prompt + wanted} were requested: "
+                f"{prompt} in the prompt and {wanted} for the completion"
+            )
+            raise ContextLengthExceeded(message, place, prompt=prompt, output=wanted, longest=context)
     if limits.max_tokens is None:
-        room = context - prompt
-        most = room if limits.usual is None else min(room, limits.usual)
-        return Limits(most, min(limits.min_tokens, most))
-    if prompt + limits.max_tokens > context:
-        message = (
-            f"this model's context length is {context} tokens, but {prompt + limits.max_tokens} were requested: "
-            f"{prompt} in the prompt and {limits.max_tokens} for the completion"
-        )
-        raise ContextLengthExceeded(message, prompt=prompt, output=limits.max_tokens, longest=context)
+        return Limits(room if limits.usual is None else min(room, limits.usual), limits.min_tokens)
     return limits
 
 

@@ -40,6 +40,7 @@ def open_choices(
             eos_ids=plan.stops.eos,
             stop_strings=request.stop.strings,
             stop_visible=request.stop.visible,
+            min_tokens=plan.limits.min_tokens,
             markers=markers,
             continues=plan.prepared.continues,
         )

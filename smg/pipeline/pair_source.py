@@ -85,6 +85,10 @@ class PairSource:
         """See ``core.backends.RowSource``."""
         return feeds_rows(self._decode) and self._decode.feed_rows(table, rows)
 
+    def unsaid(self) -> list[TokenBatch]:
+        """See ``core.backends.RowSource``."""
+        return self._decode.unsaid() if feeds_rows(self._decode) else []
+
     async def cancel(self, reason: str) -> None:
         """Stop both engines. Idempotent, never raises."""
         self._stopped = True

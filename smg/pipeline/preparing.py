@@ -7,6 +7,8 @@ import msgspec
 from msgspec.structs import replace
 
 from smg.constraints.plan import offered
+from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
 from smg.fleet.records import ModelRecord
 from smg.parsing.choose import Parsers
@@ -19,9 +21,10 @@ from smg.pipeline.plan import Plan
 from smg.pipeline.reading import own_ids, read
 from smg.pipeline.services import Services
 from smg.pipeline.stops import share_out
-from smg.routing.models import resolve
+from smg.routing.models import known, resolve
+from smg.routing.tenants import Charge
 from smg.text.infill import infill
-from smg.text.prepare import Prepared, prepared_apart, prepared_here
+from smg.text.prepare import Prepared, input_path, prepared_apart, prepared_here
 from smg.text.registry import TextModel
 
 
@@ -34,6 +37,21 @@ class Prompt(msgspec.Struct, frozen=True):
     request: GenerationRequest
     prepared: Prepared
     media: WithMedia | None
+
+
+def enter(services: Services, ctx: RequestContext, facts: Facts, model: str) -> Charge:
+    """Count a request for the model called ``model`` for its tenant.
+
+    Raises:
+        GatewayError: as ``TenantLimits.enter``; ``facts`` know the model then, if there is one.
+    """
+    try:
+        return services.tenants.enter(ctx, model)
+    except GatewayError:
+        record = known(services.view.snapshot(), model)
+        if record is not None:
+            facts.model(record.id)
+        raise
 
 
 async def make_plan(services: Services, interrupt: Interrupt, facts: Facts, request: GenerationRequest) -> Plan:
@@ -50,8 +68,8 @@ async def make_plan(services: Services, interrupt: Interrupt, facts: Facts, requ
     model, text, request, prepared = prompt.model, prompt.text, prompt.request, prompt.prepared
     if request.messages and offered(request) and not text.chat(tools=True).shows_tools:
         facts.unshown("tools")
-    limits = fit(model, request.limits, len(prepared.ids))
-    stops = share_out(request.stop, model.eos_ids, text.tokenizer)
+    limits = fit(model, request.limits, len(prepared.ids), input_path(request))
+    stops = share_out(request.stop, model.eos_ids, text.tokenizer, limits.min_tokens)
     reading = read(services, model, text, prompt.parsers, request, prepared)
     if reading.output.ignored:
         facts.ignored(reading.output.ignored)

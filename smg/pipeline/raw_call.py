@@ -23,7 +23,7 @@ _ASK_FOR_USAGE = frozenset({"openai_chat", "openai_completions"})
 # Headers that mean something to an engine. A client's own credentials are for the gateway and stay here.
 _FORWARDED = frozenset(
     {
-        *("x-correlation-id", "traceparent", "tracestate", "x-smg-routing-key"),
+        *("x-correlation-id", "x-smg-routing-key"),
         *("anthropic-version", "anthropic-beta"),
     }
 )
@@ -121,7 +121,10 @@ def forwarded(ctx: RequestContext, headers: Mapping[str, str]) -> dict[str, str]
     }
     out["x-request-id"] = ctx.request_id
     if ctx.trace is not None:
+        # Not as the client wrote them: what is malformed begins no trace here, and is no engine's business.
         out["traceparent"] = ctx.trace.header()
+        if ctx.trace.state:
+            out["tracestate"] = ctx.trace.state
     return out
 
 

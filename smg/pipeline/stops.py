@@ -1,7 +1,8 @@
 """What ends a choice, shared out between the engine and the gateway (spec text-pipeline 5).
 
 Stop strings stay here (an engine may have no tokenizer, field case TX-08), except that one which is a single token is
-also sent as an id: the engine then ends by itself and needs no abort.
+also sent as an id: the engine then ends by itself and needs no abort. Not with ``min_tokens``, before which engines
+keep the model from its stop ids: a stop string may appear by then, it just ends nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +50,7 @@ class Stops(msgspec.Struct, frozen=True):
         return None if stop in self.eos else stop
 
 
-def share_out(rules: StopRules, engine_eos: Iterable[int], vocabulary: Vocabulary) -> Stops:
+def share_out(rules: StopRules, engine_eos: Iterable[int], vocabulary: Vocabulary, min_tokens: int = 0) -> Stops:
     """Decide who watches for what. ``engine_eos`` are the ids the engine is known to end on by itself."""
     if not rules.strings and not rules.ids:
         return _by_eos(tuple(engine_eos), tuple(vocabulary.eos_ids), rules.ignore_eos)
@@ -61,10 +62,12 @@ def share_out(rules: StopRules, engine_eos: Iterable[int], vocabulary: Vocabular
         token = _single_token(text, vocabulary)
         if token is None or token in eos:
             continue
-        strings[token] = text
         if vocabulary.decoder.is_special(token):
             # Its text may never appear in the output, so the row has to know the id.
             special.add(token)
+        elif min_tokens:
+            continue
+        strings[token] = text
     own = frozenset(rules.ids)
     return Stops(
         end_ids=eos | own | special,

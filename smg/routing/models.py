@@ -33,6 +33,14 @@ def resolve(snapshot: FleetSnapshot, name: str) -> ModelRecord:
     raise GatewayError("missing_model", f"you must name a model{_known(snapshot)}", param="model")
 
 
+def known(snapshot: FleetSnapshot, name: str) -> ModelRecord | None:
+    """As ``resolve``, but None where that raises."""
+    try:
+        return resolve(snapshot, name)
+    except GatewayError:
+        return None
+
+
 def _unknown(snapshot: FleetSnapshot, name: str) -> GatewayError:
     silent = [worker for worker in snapshot.workers if not worker.models and worker.status != "draining"]
     told = f"engines that have not told yet what they serve: {len(silent)}" if silent else ""

@@ -13,6 +13,7 @@ from enum import Enum
 import msgspec
 
 from smg.config.settings import ServerSettings
+from smg.core import clock
 from smg.core.errors import GatewayError, openai_shape
 from smg.telemetry.metrics import Metrics
 
@@ -26,6 +27,8 @@ GUEST_SECONDS = 10.0
 # Who is refused may take so long to read that and leave; cut off at once, it would often see a reset and no answer.
 _LEAVING_SECONDS = 1.0
 _MOST_LEAVING = 128
+# They have asked nothing, so there is no access record of them. The log tells of them together, at most so often.
+_TELL_SECONDS = 10.0
 
 
 class Place(Enum):
@@ -43,6 +46,8 @@ class Crowd:
         self.most = most_connections(settings.max_connections)
         self._refused = metrics.http_connections_refused_total
         self._leaving = 0
+        self._untold = 0
+        self._tell_at = 0.0
 
     def place(self, open: int) -> Place:
         """What one more connection is beside the ``open`` ones."""
@@ -57,6 +62,7 @@ class Crowd:
     def refuse(self, transport: asyncio.Transport) -> None:
         """Say that there is no room, and have the connection end soon; its former protocol hears no more of it."""
         self.count_refused()
+        self._tell(transport)
         if self._leaving >= _MOST_LEAVING:
             transport.set_protocol(asyncio.Protocol())
             transport.abort()
@@ -65,6 +71,17 @@ class Crowd:
         transport.set_protocol(_Leaving(self))
         transport.write(_NO_ROOM)
         asyncio.get_running_loop().call_later(_LEAVING_SECONDS, transport.abort)
+
+    def _tell(self, transport: asyncio.Transport) -> None:
+        """Log how many have been refused since the last time, and where this one comes from."""
+        self._untold += 1
+        now = clock.monotonic()
+        if now < self._tell_at:
+            return
+        peer = transport.get_extra_info("peername")
+        facts = {"refused": self._untold, "connections": self.most, "client": peer[0] if peer else ""}
+        log.warning("no room for further connections (--max-connections)", extra=facts)
+        self._untold, self._tell_at = 0, now + _TELL_SECONDS
 
     def left(self) -> None:
         """One of those who were refused is gone."""

@@ -90,6 +90,11 @@ class GatewayHttp(Http):
                     self.recv_buffer.clear()
                     await self._receive_more()
 
+    def create_empty_request(self) -> None:
+        """What stands for a request whose head was refused; it knows at least who has sent it."""
+        super().create_empty_request()
+        self.request.conn_info = self.protocol.conn_info
+
     def http1_request_header(self) -> Awaitable[None]:  # type: ignore[override]
         """Read the head of a request, within the time it may take however its bytes drip.
 

@@ -1,5 +1,6 @@
 """How a chat template takes earlier tool calls (case CT-01): arguments parsed or as text, content null or empty."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,8 @@ import msgspec
 from smg.text import probes
 from smg.text.template import Template
 
+# A null as a template prints it; as a value of an object, where a whole message is dumped, it is in its place.
+_PRINTED = re.compile(r"None|(?<!: )(?<!:)null")
 _TEXT = f'{{"{probes.KEY}": "{probes.VALUE}"}}'
 
 
@@ -24,7 +27,7 @@ def detect(template: Template, special: Mapping[str, str]) -> CallFormat:
     """Find out what ``template`` takes; ``special`` are its special-token variables.
 
     An object is right when its keys appear and Python's notation of it does not; text is right when it appears as it
-    is and not encoded a second time. Null is right when it leaves no ``None`` behind.
+    is and not encoded a second time. Null is right when it leaves neither ``None`` nor ``null`` behind.
     """
     for null in (True, False):
         objects = _shows(_ask(template, special, {probes.KEY: probes.VALUE}, null))
@@ -39,9 +42,11 @@ def _ask(template: Template, special: Mapping[str, str], arguments: Any, null: b
     """The prompt of a conversation with a call; None when the template fails or prints the null."""
     call = probes.call_message(arguments, None if null else "")
     prompt = probes.ask(template, special, [probes.USER, call, probes.result_message()], tools=probes.TOOLS)
-    if prompt is not None and "None" in prompt and "None" not in template.source:
-        return None
-    return prompt
+    if prompt is None or not null:
+        return prompt
+    # What templates say by themselves, in an example or a type, they say with an empty text as well.
+    usual = _ask(template, special, arguments, False) or template.source
+    return None if len(_PRINTED.findall(prompt)) > len(_PRINTED.findall(usual)) else prompt
 
 
 def _shows(prompt: str | None) -> bool:

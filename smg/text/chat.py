@@ -14,7 +14,7 @@ from smg.text import call_format, content_format, messages, system_roles, thinki
 from smg.text.media import unmark
 from smg.text.native.table import Native
 from smg.text.shield import reveal
-from smg.text.template import Template, compile_template
+from smg.text.template import PROTECT, Template, compile_template
 from smg.text.tokenizer import Tokenizer
 
 _DOCUMENTS = re.compile(r"\bdocuments\b")
@@ -42,8 +42,10 @@ class Chat:
     ``shows_tools`` tells whether the model sees the tools of a request.
     """
 
-    def __init__(self, source: str, tokenizer: Tokenizer, native: Native | None = None) -> None:
+    def __init__(self, source: str, tokenizer: Tokenizer, native: Native | None = None, content: str = "auto") -> None:
         """Compile and probe; ``native`` is what the model has beside ``source``, or in its stead.
+
+        ``content`` is how the template wants contents, if the operator says so (``content_format.FORCED``).
 
         Raises:
             GatewayError: ``process_messages_failed`` when ``source`` is no valid Jinja.
@@ -55,9 +57,9 @@ class Chat:
         self._shield = tokenizer.shield.over(self.template.controls)
         self._complete = native.complete if native is not None else None
         self._continues = native is None or native.continues
-        self.forms = messages.Forms(
-            content_format.detect(self.template, self._special), call_format.detect(self.template, self._special)
-        )
+        forced = content_format.FORCED.get(content) if renderer is None else None
+        contents = forced or content_format.detect(self.template, self._special)
+        self.forms = messages.Forms(contents, call_format.detect(self.template, self._special))
         self.roles = system_roles.detect(self.template, self._special)
         self.toggle = thinking.detect(self.template, self._special)
         self.shows_tools = self._complete is not None or tool_place.detect(self.template, self._special)
@@ -147,9 +149,10 @@ class Chat:
                 context[self.toggle.key] = wanted
         if request.template_kwargs:
             context |= protect(request.template_kwargs)
+        context[PROTECT] = protect
         if self._complete is not None:
             self._complete(context)
-        return unmark(self.template.render(context), request.placeholders)
+        return self._shield.settle(unmark(self.template.render(context), request.placeholders))
 
     def _forms_of(self, request: GenerationRequest) -> messages.Forms:
         if not request.placeholders:

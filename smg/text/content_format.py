@@ -29,6 +29,10 @@ class ContentFormat(msgspec.Struct, frozen=True):
     strings: frozenset[str] = frozenset(ROLES)
 
 
+# What an operator may say instead.
+FORCED = {"string": ContentFormat(), "openai": ContentFormat(frozenset(ROLES), frozenset())}
+
+
 def detect(template: Template, special: Mapping[str, str]) -> ContentFormat:
     """Find out what ``template`` takes; ``special`` are its special-token variables."""
     if not reads_parts(template.source):

@@ -81,7 +81,7 @@ def prepare_now(model: TextModel, request: GenerationRequest) -> Prepared:
     else:
         prepared = _chat(model, request)
     if not prepared.ids:
-        raise GatewayError("empty_input", "the input has no tokens", param=_path(request))
+        raise GatewayError("empty_input", "the input has no tokens", param=input_path(request))
     return prepared
 
 
@@ -142,7 +142,7 @@ def _checked(request: GenerationRequest, size: int) -> Sequence[int]:
     return compact(list(ids))
 
 
-def _path(request: GenerationRequest) -> str:
+def input_path(request: GenerationRequest) -> str:
     """Where the body has the input."""
     return "messages" if request.messages else request.prompt_path
 

@@ -33,9 +33,15 @@ class TextModel:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer | str | Path, chat_template: str | None = None, sizes: CacheSizes | None = None
+        self,
+        tokenizer: Tokenizer | str | Path,
+        chat_template: str | None = None,
+        sizes: CacheSizes | None = None,
+        content: str = "auto",
     ) -> None:
         """Take a tokenizer, or load one from a directory; ``chat_template`` is a file that wins over the model's own.
+
+        ``content``: see ``Chat``.
 
         Raises:
             TokenizerError: files are missing or broken.
@@ -46,7 +52,7 @@ class TextModel:
         native = None if chat_template is not None else find_native(self.tokenizer.model_config)
         if native is not None and native.render is not None:
             self.source = TemplateSource(native.render("").source)
-        self._native = native
+        self._native, self._content = native, content
         template = (self.source.default or "") + (self.source.tool_use or "")
         self.encoder = CachedEncoder(self.tokenizer, self.tokenizer.literals, sizes, template)
         self._default = self._chat(self.source.default)
@@ -78,7 +84,7 @@ class TextModel:
 
     def _chat(self, source: str | None) -> Chat | GatewayError | None:
         try:
-            return None if source is None else Chat(source, self.tokenizer, self._native)
+            return None if source is None else Chat(source, self.tokenizer, self._native, self._content)
         except GatewayError as error:
             return error
 
@@ -97,10 +103,11 @@ class TextModel:
 
 
 class _Key(NamedTuple):
-    """What a text model is made of: a tokenizer's key, and the operator's template file."""
+    """What a text model is made of: a tokenizer's key, and the operator's template file and form of contents."""
 
     tokenizer: str
     template: str | None
+    content: str
 
 
 class _Tokenizers:
@@ -163,7 +170,7 @@ class _Entry:
 class TextRegistry:
     """Text models by tokenizer key and template, one registry per process.
 
-    Models with the same files share their tokenizer, and all else when their template is the same too. Methods never
+    Models with the same files share their tokenizer, and all else when their template is used alike. Methods never
     block and may be called from any thread.
     """
 
@@ -205,11 +212,15 @@ class TextRegistry:
             return entry.future
 
     def _load(self, key: _Key, directory: str) -> TextModel:
-        return TextModel(self._tokenizers.get(key.tokenizer, directory), key.template, self._sizes)
+        return TextModel(self._tokenizers.get(key.tokenizer, directory), key.template, self._sizes, key.content)
 
     def _key(self, record: ModelRecord) -> _Key:
         settings = of_model(self._settings, self._models, record.id, *record.aliases)
-        return _Key(record.tokenizer_key or record.tokenizer_dir, record.chat_template or settings.chat_template)
+        return _Key(
+            record.tokenizer_key or record.tokenizer_dir,
+            record.chat_template or settings.chat_template,
+            settings.chat_template_content_format or "auto",
+        )
 
     def ready(self, record: ModelRecord) -> bool:
         """Whether ``get`` would return a model."""

@@ -5,6 +5,8 @@ The joiner is an added token of the tokenizer, random per process and so unknown
 text there, finds no special token, encodes both halves as ordinary text, and the joiner's id is dropped. The ids
 decode to exactly what was typed, and prompts without such spellings are encoded as if none of this existed.
 
+What only the template would put together, of texts that stand one behind the other in it, ``open_ends`` keeps apart.
+
 Limits: a special token of a single character cannot be split; a special token that the tokenizer matches after
 normalisation (``normalized: true``) is found only in its literal spelling.
 """
@@ -15,8 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 from smg._native.stop_scan import StopAutomaton
+from smg.text.open_ends import MARK, OpenEnds
 
-_SEQUENCES = (list, tuple)
 # Words of so many characters at most are remembered if they spell nothing, and so many of them: keys and roles.
 _WORD, _WORDS = 16, 256
 # ASCII without letters, quotes or blanks: it survives tojson, case filters and trimming.
@@ -34,6 +36,7 @@ class Shield:
         self.joiner = joiner
         self._specials = list(specials) if joiner else []
         self._finders = _finders([text for text in dict.fromkeys(self._specials) if _cut(text)])
+        self._ends = OpenEnds(self._specials)
         self._clean: set[str] = set()
 
     def over(self, more: Iterable[str]) -> "Shield":
@@ -41,16 +44,26 @@ class Shield:
         return Shield([*self._specials, *more], self.joiner)
 
     def protect(self, value: Any) -> Any:
-        """Copy a JSON-like value with every string (keys too) protected. Containers are always new objects."""
-        if isinstance(value, str):
-            return self.protect_text(value)
-        if isinstance(value, dict):
-            clean, protect = self._clean, self.protect
-            # Most keys are known, and are no words of clients.
-            return {key if key in clean else protect(key): protect(item) for key, item in value.items()}
-        if isinstance(value, _SEQUENCES):
-            return [self.protect(item) for item in value]
-        return value
+        """Copy a JSON-like value for a template, with every string (keys too) protected. Containers are new objects.
+
+        What the template makes of it has to be settled (``settle``).
+        """
+        match value:
+            case str():
+                known = len(value) <= _WORD and value in self._clean
+                return value if known else self._ends.mark(self.protect_text(value))
+            case dict():
+                clean, protect = self._clean, self.protect
+                # Most keys are known, and are no words of clients.
+                return {key if key in clean else protect(key): protect(item) for key, item in value.items()}
+            case list() | tuple():
+                return [self.protect(item) for item in value]
+            case _:
+                return value
+
+    def settle(self, prompt: str) -> str:
+        """Finish what a template has made of protected values."""
+        return self._ends.settle(prompt, self.joiner)
 
     def protect_text(self, text: str) -> str:
         """Put joiners into ``text`` until nothing in it spells a special token.
@@ -65,7 +78,7 @@ class Shield:
             if finder.edges(data):
                 break
         else:
-            if len(text) <= _WORD and len(self._clean) < _WORDS:
+            if len(text) <= _WORD and len(self._clean) < _WORDS and self._ends.mark(text) == text:
                 self._clean.add(text)
             return text
         pieces = [data]
@@ -111,8 +124,8 @@ def _finders(specials: Sequence[str]) -> list[_Finder]:
 
 
 def reveal(text: str) -> str:
-    """Take the joiners out again."""
-    return text.replace(JOINER, "")
+    """Take the joiners out again, and the marks of open ends."""
+    return text.replace(JOINER, "").replace(MARK, "")
 
 
 def _cut(text: str) -> int:

@@ -111,6 +111,8 @@ class _Row:
         self.sealed = frozenset(marker.token for marker in spec.markers if marker.sealed and marker.token is not None)
         self._seals = _Seals()
         self._at_start = not spec.continues
+        # Tokens taken, the one at work included.
+        self._taken = 0
 
     def take(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> tuple[list[str], RowOutput]:
         """Take ``ids`` up to the end of the row, if it comes; returns each one's text and the rest of the output."""
@@ -118,6 +120,7 @@ class _Row:
         taken = scored = 0
         for token in ids:
             taken += 1
+            self._taken += 1
             if token in self.spec.end_ids:
                 scored += self.spec.stop_visible
                 texts.append(self._end(token))
@@ -196,7 +199,7 @@ class _Row:
     def _scan(self, text: str) -> str:
         if self._stops is None or not text:
             return text
-        return self._seals.put(self._stops.feed(self._seals.take(text)))
+        return self._seals.put(self._stops.feed(self._seals.take(text), self._taken <= self.spec.min_tokens))
 
 
 class _Seals:

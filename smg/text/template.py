@@ -18,9 +18,12 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from smg.core import clock
 from smg.core.errors import GatewayError
+from smg.text.shield import reveal
 
 MAX_OUTPUT = 16 << 20  # characters
 MAX_SECONDS = 10.0
+# Where a context has what protects clients' texts (``Shield.protect``); no name that a template can write.
+PROTECT = "shield: protect"
 
 
 class TemplateFailure(Exception):
@@ -86,10 +89,17 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
+@jinja2.pass_context
+def _from_json(context: jinja2.runtime.Context, text: str) -> Any:
+    """Read JSON of a client, in which escapes may hide what the shield looked for in the text."""
+    value, protect = json.loads(text), context.get(PROTECT)
+    return value if protect is None else protect(value)
+
+
 def _environment() -> _Environment:
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
     environment.filters["tojson"] = _tojson
-    environment.filters["from_json"] = json.loads
+    environment.filters["from_json"] = _from_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
@@ -154,11 +164,11 @@ class ChatTemplate:
                     raise TemplateFailure(f"rendering took longer than {MAX_SECONDS:g} seconds")
                 pieces.append(piece)
         except TemplateFailure as error:
-            raise GatewayError("process_messages_failed", str(error)) from None
+            raise GatewayError("process_messages_failed", reveal(str(error))) from None
         except RecursionError:
             raise GatewayError("process_messages_failed", "the chat template recurses too deeply") from None
         except Exception as error:  # a template is a program: it can fail in any way, and that must stay a 400
-            message = f"the chat template failed: {error}"
+            message = reveal(f"the chat template failed: {error}")
             raise GatewayError("process_messages_failed", message, detail=type(error).__name__) from error
         return "".join(pieces)
 

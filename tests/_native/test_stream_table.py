@@ -99,6 +99,7 @@ def streams(draw):
         eos_ids=frozenset(sorted(ends)[:1]),
         stop_strings=tuple(draw(st.lists(st.sampled_from(STOPS) | st.text("ab#", min_size=1, max_size=3), max_size=3))),
         stop_visible=draw(st.booleans()),
+        min_tokens=draw(st.sampled_from([0, 0, 1, 2, 5])),
         markers=tuple(Marker("m", draw(known)) for _ in range(draw(st.integers(0, 1)))),
         continues=draw(st.booleans()),
     )

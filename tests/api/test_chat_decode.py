@@ -353,7 +353,7 @@ class TestMessages:
         ]
         assert self.one(role="assistant", content=None, tool_calls=calls).tool_calls == [
             ToolCall("c1", "f", '{"a": 1}'),
-            ToolCall("", "g", '{"b":2}'),
+            ToolCall("", "g", '{"b": 2}'),
             ToolCall("c3", "h", ""),
             ToolCall("c4", "k", "free", kind="custom"),
         ]

@@ -95,11 +95,38 @@ class TestStops:
         assert list(sent.sampling_params.stop) == []
         assert set(sent.sampling_params.stop_token_ids) == {7, THERE}
 
+    @pytest.mark.parametrize(
+        ("fewest", "stop", "content", "matched"),
+        [
+            # Five tokens: "a", " there", " ", "b", " there".
+            (0, " there", "a", " there"),
+            (1, " there", "a", " there"),
+            (2, " there", "a there b", " there"),
+            (4, " there", "a there b", " there"),
+            (5, " there", "a there b there", None),
+            # It begins in the second token and is complete in the fourth.
+            (3, "re b", "a the", "re b"),
+            (4, "re b", "a there b there", None),
+        ],
+    )
+    async def test_before_min_tokens_a_stop_string_ends_nothing(self, ask, engines, fewest, stop, content, matched):
+        say(engines, Script.text("a there b there"))
+        choices, sent, _ = await ask(stop=[stop], min_tokens=fewest, stop_token_ids=[7], logprobs=True)
+        assert (choices[0]["content"], choices[0]["matched"]) == (content, matched)
+        # Engines keep the model from stop ids till then, which would change the text.
+        assert set(sent.sampling_params.stop_token_ids) == ({7} if fewest or stop != " there" else {7, THERE})
+
     async def test_past_the_end_of_sequence(self, ask, engines):
         say(engines, Script.text("ab", split="byte"))
         choices, sent, _ = await ask(ignore_eos=True, max_tokens=5)
         assert sent.sampling_params.ignore_eos
         assert (choices[0]["content"], choices[0]["reason"]) == ("ababa", "length")
+
+    async def test_an_end_of_sequence_in_the_middle_is_no_end_then(self, ask, engines):
+        (a, b) = mock.encode_text("ab")
+        say(engines, Script(tokens=[a, mock.EOS, b], eos=False))
+        choices, _, _ = await ask(ignore_eos=True, max_tokens=3)
+        assert (choices[0]["content"], choices[0]["reason"]) == ("ab", "length")
 
     async def test_special_tokens_show_when_they_are_not_skipped(self, ask, engines):
         say(engines, Script.text("a<|endoftext|>b"))
@@ -265,7 +292,10 @@ class TestUsage:
         ({"messages": [USER], "temperature": 3}, 400, "invalid_request_error", "invalid_value", "temperature"),
         ({"messages": [USER], "lora_path": "x"}, 400, "invalid_request_error", "unsupported_parameter", "lora_path"),
         ({"messages": [USER], "model": "nope"}, 404, "not_found_error", "model_not_found", "model"),
-        ({"messages": [USER], "max_tokens": 9999}, 400, "invalid_request_error", "context_length_exceeded", None),
+        (
+            {"messages": [USER], "max_tokens": 9999},
+            *(400, "invalid_request_error", "context_length_exceeded", "max_tokens"),
+        ),
         ({"messages": [USER], "best_of": 2}, 400, "invalid_request_error", "invalid_value", "best_of"),
         (
             {"messages": [USER], "modalities": ["text", "audio"]},

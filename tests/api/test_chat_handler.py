@@ -123,7 +123,9 @@ class TestErrors:
             ({"messages": []}, 400, "invalid_value", "messages"),
             ({"temperature": 3}, 400, "invalid_value", "temperature"),
             ({"model": "nope"}, 404, "model_not_found", "model"),
-            ({"max_tokens": 1000}, 400, "context_length_exceeded", None),
+            ({"max_tokens": 1000}, 400, "context_length_exceeded", "max_tokens"),
+            ({"max_completion_tokens": 1000}, 400, "context_length_exceeded", "max_completion_tokens"),
+            ({"min_tokens": 1000}, 400, "context_length_exceeded", "min_tokens"),
         ],
     )
     async def test_before_the_first_byte_an_error_has_its_status(self, http, stream, fields, status, code, param):

@@ -283,7 +283,8 @@ class TestUsageEvents:
         both_on = {"include_usage": True, "continuous_usage_stats": True}
         found = await events(http, path, n=2, stream_options=both_on)
         prompts = {event["usage"]["prompt_tokens"] for event in found}
-        assert len(prompts) == 1, "counted once, not once for each choice"
+        seen = next(engine.requests[-1] for engine in engines if engine.requests)
+        assert prompts == {len(seen.request.tokenized.input_ids)}, "counted once, not once for each choice"
         running = [event["usage"]["completion_tokens"] for event in found]
         assert running == sorted(running)
         assert running[-1] == 5
@@ -324,6 +325,41 @@ class TestHalfAnEmoji:
         error = json.loads(text)["error"]
         assert error["type"] == "invalid_request_error"
         assert error["param"].startswith(field)
+        assert not any(word in text for word in ("Traceback", "UnicodeEncodeError", "Exception"))
+
+    @pytest.mark.parametrize("stream", ["", ',"stream":false', ',"stream":true'])
+    @pytest.mark.parametrize(
+        ("path", "body", "field"),
+        [
+            ("/v1/responses", '"input":"x \\ud83d"', "input"),
+            ("/v1/responses", '"input":[{"role":"user","content":"\\udcf0"}]', "input"),
+            ("/v1/responses", '"input":"ok","instructions":"\\udcf0"', "instructions"),
+            ("/v1/messages", '"max_tokens":9,"messages":[{"role":"user","content":"x \\ud83d"}]', "messages.0.content"),
+            ("/v1/messages", '"max_tokens":9,"system":"\\ud83d","messages":[{"role":"user","content":"x"}]', "system"),
+            ("/v1/messages/count_tokens", '"messages":[{"role":"user","content":"x \\ud83d"}]', "messages.0.content"),
+            ("/v1/rerank", '"query":"\\ud83d","documents":["a"]', "query"),
+            (CHAT, '"messages":[{"role":"user","content":"x"}],"stop":"\\ud83d"', "stop"),
+            (
+                CHAT,
+                '"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"\\ud83d"}}]',
+                "tools",
+            ),
+            (
+                CHAT,
+                '"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"\\ud83d":1}',
+                "chat_template_kwargs",
+            ),
+        ],
+    )
+    async def test_OA_07_in_every_family_and_field(self, http, path, body, field, stream):
+        async with http.post(path, data=f'{{"model":"mock",{body}{stream}}}') as response:
+            text = await response.text()
+            assert response.status == 400
+            assert response.content_type == "application/json"
+        error = json.loads(text)["error"]
+        assert error["type"] == "invalid_request_error"
+        # Anthropic's errors have no field of their own for it.
+        assert (error.get("param") or error["message"]).startswith(field)
         assert not any(word in text for word in ("Traceback", "UnicodeEncodeError", "Exception"))
 
     async def test_OA_07_a_whole_one_is_fine(self, http, engines):

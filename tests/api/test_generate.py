@@ -19,6 +19,8 @@ from tests.pipeline.fakes import text_model
 DIALECT = Generate()
 CTX = RequestContext("gnt-1", endpoint="/generate")
 DECODER = text_model().tokenizer.decoder
+# Where the body has the limits.
+PATHS = ("sampling_params.max_new_tokens", "sampling_params.min_new_tokens")
 
 
 def generate(headers=None, **fields):
@@ -58,7 +60,7 @@ class TestDecode:
     def test_defaults(self):
         request = generate()
         assert (request.dialect, request.model, request.prompt_text, request.n) == ("generate", "", "Say", 1)
-        assert request.limits == Limits(None, 0, 128)
+        assert request.limits == Limits(None, 0, 128, PATHS)
         assert request.return_ids
         assert not request.separate_reasoning
         assert request.options == GenerateOptions()
@@ -92,7 +94,7 @@ class TestDecode:
                 "logit_bias": {"5": 1},
             }
         )
-        assert (request.limits, request.n) == (Limits(7, 2, 128), 2)
+        assert (request.limits, request.n) == (Limits(7, 2, 128, PATHS), 2)
         assert (request.sampling.temperature, request.sampling.top_k, request.sampling.seed) == (0, -1, 3)
         assert (len(request.stop.strings), request.stop.ids, request.stop.ignore_eos) == (9, (5,), True)
         assert (request.sampling.logit_bias, request.skip_special_tokens) == ({5: 1}, False)

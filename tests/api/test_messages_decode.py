@@ -105,7 +105,7 @@ class TestConversation:
         thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
         (_, answer, *_) = turns(HI, said("assistant", thought, text("I look."), use("toolu_1", "f", a=1, b="é")), HI)
         assert answer.content == [ReasoningPart("hm", "s"), TextPart("I look.")]
-        assert answer.tool_calls == [ToolCall("toolu_1", "f", '{"a":1,"b":"é"}')]
+        assert answer.tool_calls == [ToolCall("toolu_1", "f", '{"a": 1, "b": "é"}')]
 
     def test_a_turn_of_calls_alone_has_no_content(self):
         (_, answer, _) = turns(HI, said("assistant", use("any-id", "f")), said("user", result("any-id", "ok")))

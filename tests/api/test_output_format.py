@@ -5,7 +5,11 @@ import json
 import msgspec
 import pytest
 
+from smg.api.anthropic_messages.decode import decode as messages
+from smg.api.generate.decode import decode as generate
 from smg.api.openai_chat.decode import decode
+from smg.api.openai_completions.decode import decode as completions
+from smg.api.openai_responses.decode import decode as responses
 from smg.api.output_format import MAX_CHOICES, MAX_REGEX, constraint
 from smg.core.errors import GatewayError
 from smg.core.request import Constraint
@@ -158,3 +162,29 @@ def test_a_grammar_in_larks_notation_becomes_what_engines_read(field):
 def test_what_cannot_be_turned_is_left_to_engines_that_know_better():
     for text in ("start: /a(?=b)/", "not a grammar"):
         assert constraint(ebnf=text) == Constraint("grammar", text)
+
+
+HI = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
+FORMAT = {"type": "json_schema", "schema": SCHEMA}
+
+
+@pytest.mark.parametrize(
+    ("decoded", "body", "path"),
+    [
+        (decode, HI, ""),
+        (decode, HI | {"response_format": {"type": "text"}}, ""),
+        (decode, HI | {"response_format": {"type": "json_object"}}, "response_format"),
+        (decode, HI | {"response_format": {"type": "text"}, "guided_choice": ["a"]}, "guided_choice"),
+        (completions, {"prompt": "x", "regex": "a"}, "regex"),
+        (generate, {"text": "x", "sampling_params": {"ebnf": 'root ::= "a"'}}, "sampling_params.ebnf"),
+        (responses, {"model": "m", "input": "hi", "text": {"format": FORMAT | {"name": "s"}}}, "text.format"),
+        (responses, {"model": "m", "input": "hi", "regex": "a"}, "regex"),
+        (messages, HI | {"output_config": {"format": FORMAT}}, "output_config.format"),
+        (messages, HI | {"output_format": FORMAT}, "output_format"),
+    ],
+)
+def test_where_the_body_has_it_is_known_to_who_cannot_keep_to_it(decoded, body, path):
+    request = decoded(msgspec.json.encode(body), {})
+    assert (request.constraint is None) == (path == "")
+    if path:
+        assert request.constraint_path == path

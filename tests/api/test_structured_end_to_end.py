@@ -292,6 +292,7 @@ class TestWhatComesOut:
             with pytest.raises(openai.UnprocessableEntityError) as caught:
                 await client.chat.completions.create(model="vllm", messages=HI, response_format=FORMAT)
             assert (caught.value.code, caught.value.status_code) == ("constraint_failed", 422)
+            assert caught.value.param == "response_format"
             assert len(engines["vllm"].requests) == 1, "not tried again"
 
     async def test_the_official_client_parses(self, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 from smg.config import Settings, SettingsError, load
 from smg.config.fields import fields
 from smg.config.load import parser
+from smg.config.settings import ModelSettings
 from smg.config.tenants import TenantLimit, tenant_model_limit
 
 
@@ -133,12 +134,15 @@ class TestModels:
 
     def test_win_over_those_of_all_models_one_by_one(self, tmp_path):
         text = (
-            "model: {reasoning_parser: base, tool_call_parser: json}\nmodels:\n  org/a: {reasoning_parser: qwen3}\n  b:"
+            "model: {reasoning_parser: base, tool_call_parser: json, marker_match: text}\n"
+            "models:\n  org/a: {reasoning_parser: qwen3}\n  b:"
         )
         settings = self.load(tmp_path, text)
         own = settings.of_model("org/a")
-        assert (own.reasoning_parser, own.tool_call_parser) == ("qwen3", "json")
+        assert (own.reasoning_parser, own.tool_call_parser, own.marker_match) == ("qwen3", "json", "text")
         assert settings.of_model("b") == settings.of_model("c") == settings.model
+        # A default that is a value would win over what was said of all models.
+        assert ModelSettings() == ModelSettings(*[None] * len(ModelSettings.__struct_fields__))
         # An alias will do; the first name that has settings decides.
         assert settings.of_model("x", "org/a") == own
 

@@ -242,4 +242,4 @@ def test_a_schema_that_the_engine_cannot_follow_is_a_422(gateway: Gateway):
     schema = {"type": "string", "pattern": "(?<=a)b"}
     with pytest.raises(openai.UnprocessableEntityError) as caught:
         gateway.client().chat.completions.create(model=MODEL, messages=ASK, response_format=of_schema(schema))
-    assert caught.value.code == "constraint_failed"
+    assert (caught.value.code, caught.value.param) == ("constraint_failed", "response_format")

@@ -4,6 +4,7 @@ import asyncio
 import importlib.metadata
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -209,6 +210,20 @@ def test_another_version_of_llama_cpp_is_refused(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
     with pytest.raises(RuntimeError, match=rf"xllamacpp 1\.0 is installed.*needs {library.VERSION}"):
         library.load.__wrapped__()
+
+
+def test_one_thread_which_leaves_the_rest_of_the_machine_alone():
+    arguments = command.parser().parse_args(["llama"])
+    assert (arguments.threads, arguments.slots) == (1, 8)
+
+
+@pytest.mark.parametrize(("own", "policy"), [(None, "passive"), ("active", "active")])
+def test_more_threads_wait_without_using_the_cpu_unless_told_otherwise(monkeypatch, own, policy):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if own is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", own)
+    library.load.__wrapped__()
+    assert os.environ["OMP_WAIT_POLICY"] == policy
 
 
 async def test_a_taken_port_is_an_error():

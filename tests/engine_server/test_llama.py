@@ -113,9 +113,32 @@ async def test_sampling_parameters_reach_the_sampler(stub, request_of, drain, ch
         )
     )
     assert set(penalised.ids()[:2]) == {100, 101}
-    one = await drain(stub.Generate(request_of(prompt, temperature=2.0, top_k=1, max_tokens=6)))
     greedy = await drain(stub.Generate(request_of(prompt, temperature=0, max_tokens=6)))
-    assert one.ids() == greedy.ids()
+    for narrow in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}):
+        one = await drain(stub.Generate(request_of(prompt, temperature=5.0, max_tokens=6, **narrow)))
+        assert one.ids() == greedy.ids(), narrow
+
+
+@pytest.mark.parametrize(
+    "penalty", [{"presence_penalty": 2.0}, {"frequency_penalty": 2.0}, {"repetition_penalty": 1.5}]
+)
+async def test_each_penalty_makes_room_for_the_second_best(stub, request_of, drain, chat, penalty):
+    fields = {"temperature": 0, "max_tokens": 2, "logit_bias": {100: 60.0, 101: 59.5}}
+    free = await drain(stub.Generate(request_of(chat("Say something."), **fields)))
+    assert len(set(free.ids())) == 1
+    penalised = await drain(stub.Generate(request_of(chat("Say something."), **fields, **penalty)))
+    assert set(penalised.ids()) == {100, 101}
+
+
+async def test_before_min_tokens_the_model_is_kept_from_stop_ids(stub, request_of, drain, chat):
+    prompt = chat("What is the capital of France?")
+    free = (await drain(stub.Generate(request_of(prompt, temperature=0, max_tokens=6)))).ids()
+    # An id that the model does not have cannot come, and does no harm.
+    held = request_of(prompt, temperature=0, max_tokens=6, min_tokens=6, stop_token_ids=[free[3], 10**6])
+    answer = await drain(stub.Generate(held))
+    assert answer.ids()[:3] == free[:3]
+    assert free[3] not in answer.ids()
+    assert (len(answer.ids()), answer.complete.finish_reason) == (6, "length")
 
 
 async def test_choices_draw_for_themselves_and_count_the_seed_up(stub, request_of, drain, chat):
@@ -275,6 +298,23 @@ async def test_a_cancelled_call_stops_decoding_even_while_it_waits(stub, request
     calls = [stub.Generate(request_of(chat(f"Go on, {number}."), n=2, ignore_eos=True)) for number in range(4)]
     await calls[0].read()
     await settle(running, 8 + 4)
+    for call in calls:
+        call.cancel()
+    await settle(running, 0)
+
+
+async def test_a_line_that_is_too_long_is_refused(stub, request_of, drain, chat, running, settle, monkeypatch):
+    monkeypatch.setattr("smg.engine_server.llama.servicer.MAX_WAITING", 1)
+
+    async def decoding() -> int:
+        return (await stub.GetLoads(pb.GetLoadsRequest())).loads[0].num_running_reqs
+
+    calls = [stub.Generate(request_of(chat("Go on."), n=4, ignore_eos=True))]
+    await settle(decoding, 4)
+    calls.append(stub.Generate(request_of(chat("Go on."), ignore_eos=True)))
+    await settle(running, 5 + 2)
+    code, message = await refusal(stub, drain, request_of(chat("Me too.")))
+    assert (code, message) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "1 requests are waiting already")
     for call in calls:
         call.cancel()
     await settle(running, 0)

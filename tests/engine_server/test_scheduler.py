@@ -11,7 +11,7 @@ from smg.engine_server.llama.job import End, Failed, Job, Token
 from smg.engine_server.llama.kv_feed import Feed
 from smg.engine_server.llama.model import BATCH_ROWS, EXACT_ROWS, DecodeError
 from smg.engine_server.llama.sampling import Params
-from smg.engine_server.llama.scheduler import Scheduler, common_prefix
+from smg.engine_server.llama.scheduler import _PREFILL_BESIDE_DECODE, Scheduler, common_prefix
 from tests.engine_server.test_kv_events import Replayed, full_blocks
 
 VOCAB = 97
@@ -157,6 +157,22 @@ def test_a_long_prompt_goes_in_chunks_while_others_decode(harness):
     assert len(mixed) >= 900 // EXACT_ROWS
 
 
+def test_long_prompts_together_do_not_hold_up_who_decodes(harness):
+    h = harness(slots=4)
+    h.model.gate.clear()
+    short = h.job([1], limit=60)
+    longs = [h.job([*range(90), *range(90), number], limit=1) for number in range(3)]
+    h.scheduler.submit([short, *longs])
+    h.model.gate.set()
+    h.wait(4)
+    # In the first turn nobody decodes yet.
+    first, *rest = [dict(step) for step in h.model.steps]
+    assert sum(first.values()) == 1 + 3 * EXACT_ROWS
+    beside = [sum(step.values()) - 1 for step in rest if short.slot in step]
+    assert max(beside) == _PREFILL_BESIDE_DECODE < 2 * EXACT_ROWS
+    assert [h.tokens(job) for job in longs] == [expected(job.prompt, 1) for job in longs]
+
+
 def test_a_poisoned_job_fails_alone(harness):
     h = harness(slots=3)
     h.model.gate.clear()
@@ -245,6 +261,26 @@ def test_another_slots_prefix_is_copied_when_it_is_long_and_the_slot_is_wanted(h
     back = h.job([*head, *([7] * 60)])
     h.run(back)
     assert back.cached == 119
+
+
+def test_nothing_is_taken_for_cached_after_a_copy_that_failed(harness, monkeypatch):
+    h = harness()
+    h.run(h.job([9] * 80))
+    h.run(h.job([*range(60), *([7] * 60)]))
+
+    def failing(source, target, length):
+        h.model.memory[target] = []
+        raise OSError
+
+    monkeypatch.setattr(h.model, "copy", failing)
+    lost = h.job([*range(60), 8, 8])
+    h.run(lost)
+    assert h.end(lost) == Failed("OSError in the KV memory")
+    monkeypatch.undo()
+    for prompt in ([9] * 80, [*range(60), *([7] * 60)]):
+        after = h.job(prompt)
+        h.run(after)
+        assert h.tokens(after) == expected(prompt, 4)
 
 
 def test_a_short_common_prefix_does_not_cost_a_long_memory(harness):
@@ -388,11 +424,14 @@ def test_a_job_is_always_counted_as_waiting_or_running(harness):
 def test_what_is_published_is_what_the_model_holds(harness):
     h = harness(slots=3)
     head = list(range(64))
-    h.run(h.job([*head, 1, 2]), h.job([*head, 3] * 2), h.job([9] * 40))
+    h.run(h.job([*head, 1, 2] * 2), h.job([*head, 3] * 2), h.job([9] * 40))
     h.run(h.job([*head, 4] * 2), h.job([3, POISON]), h.job([*head[:40], 5]))
     h.scheduler.flush(0).result(10)
     h.run(h.job([*head, 1, 2]), h.job([*head, 1, 2, 3]))
+    h.run(h.job([*head, *([7] * 60)], limit=20))
+    h.run(h.job([*head, 8, 8], limit=20))
     h.scheduler.stop()
+    assert h.model.copies
     replayed = Replayed()
     feed = Feed()
     feed.publish(h.changes)

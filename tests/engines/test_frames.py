@@ -95,5 +95,5 @@ def test_every_field_of_a_request_is_accounted_for():
     )
     shaped = {"temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"}
     assert set(Sampling.__struct_fields__) == shaped | {"seed", "logit_bias"}
-    # ``usual`` has become ``max_tokens`` by then.
-    assert set(Limits.__struct_fields__) == {"max_tokens", "min_tokens", "usual"}
+    # ``usual`` has become ``max_tokens`` by then, and ``paths`` are for errors.
+    assert set(Limits.__struct_fields__) == {"max_tokens", "min_tokens", "usual", "paths"}

@@ -13,6 +13,7 @@ from smg.engine_server.mock import SERVICE, Fault, MockEngine, Script
 from smg.engines.pool import DriverPool
 from smg.engines.probe import detect
 from smg.engines.table import ADAPTERS, adapter
+from smg.engines.transport.errors import from_status
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.vllm.adapter import VllmAdapter
 
@@ -44,6 +45,21 @@ class TestDetection:
     async def test_an_application_error_proves_that_the_service_is_there(self, status):
         async with MockEngine(Script(faults=(Fault(rpc="GetServerInfo", status=status),))) as engine:
             assert await probe(engine.url) == "vllm"
+
+    @pytest.mark.parametrize("order", [(OtherAdapter, VllmAdapter), (VllmAdapter, OtherAdapter)])
+    async def test_an_answer_counts_for_more_than_an_error(self, order):
+        """Of a proxy that hides UNIMPLEMENTED, or has none of the engine's methods but an error page."""
+
+        class BehindProxy(GrpcioTransport):
+            async def unary(self, path, *args):
+                if path.startswith(f"/{OtherAdapter.service}/"):
+                    raise from_status("UNKNOWN", "Stream removed")
+                return await super().unary(path, *args)
+
+        async with MockEngine() as engine:
+            transport = BehindProxy(engine.url)
+            assert await detect(transport, [each() for each in order]) == "vllm"
+            await transport.close()
 
     async def test_none_of_the_services(self, kit):
         async with kit.serve("some.Thing") as address:

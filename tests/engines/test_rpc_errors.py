@@ -83,6 +83,15 @@ def test_CF_02_a_message_that_is_too_large_for_the_engine_is_the_clients(details
     assert "4194304" in error.message
 
 
+@pytest.mark.parametrize("details", ["HTTP status 413", "Received http2 header with status: 413"])
+def test_a_request_that_is_too_large_for_a_proxy_is_the_clients(details):
+    error = from_status("UNKNOWN", details)
+    assert (error.code, error.status, error.worker_fault, error.retryable) == ("request_too_large", 413, False, False)
+    assert "proxy" in error.message
+    assert from_status("UNKNOWN", details.replace("413", "418")).worker_fault
+    assert from_status("INTERNAL", f"{details} for an image").worker_fault
+
+
 def test_long_messages_are_cut_and_lines_joined():
     assert presentable("regex parse error:\n    (a\n    ^\nunclosed\n") == "regex parse error: (a ^ unclosed"
     assert len(presentable("x" * 1000)) == 400

@@ -3,6 +3,7 @@
 ``python`` is the oracle of the others: the generated contract reads each message and the table in Python each token.
 """
 
+import asyncio
 import contextlib
 import random
 import socket
@@ -10,6 +11,7 @@ import socket
 import pytest
 
 from smg.core.context import RequestContext
+from smg.core.errors import GatewayError
 from smg.core.events import Failure, Finish, Usage
 from smg.core.request import Logprobs, StopRules
 from smg.core.stream import ByteTemplate, Counter
@@ -174,6 +176,37 @@ async def buffered(place: Pairs, **fields) -> tuple:
     return answer.choices, answer.usage
 
 
+async def broken_off(place: Pairs, way: str, broken: str) -> Usage:
+    """What is accounted for an answer whose engine has stopped in the middle, after what ``broken`` says."""
+    client, ctx = Client(), RequestContext("r", endpoint="/t")
+    request = place.generation(ctx, stream=way == "streamed")
+
+    async def read() -> None:
+        try:
+            async for _ in request:
+                pass
+        finally:
+            await request.aclose("client_disconnect")
+
+    await request.start()
+    if way == "streamed":
+        assert request.direct(client, Encoder())
+    reading = asyncio.create_task(read())
+    await eventually(lambda: len(request._choices[0].taken) == 6)
+    match broken:
+        case "left":
+            ctx.cancel.cancel("client_disconnect")
+        case "late":
+            ctx.cancel.cancel("deadline")
+        case "silent":
+            request._interrupt.fail(GatewayError("upstream_timeout", "silent", worker_fault=True))
+        case "cancelled":
+            reading.cancel()
+    await asyncio.wait({reading})
+    client.close()
+    return request.usage
+
+
 TOLD = Script.text(
     WORDS, cached_tokens=5, late_cached=True, reasoning_tokens=4, weight_version="v7", spec_tokens=(2, 3)
 )
@@ -233,6 +266,21 @@ class TestAnswers:
         assert (usage.cached_tokens, usage.completion_tokens) == (5, 6)
         assert usage.reasoning_tokens == (4 if contract == "sglang" else 0)
         assert usage.weight_version == ("v7" if contract == "tokenspeed" else "")
+
+    @pytest.mark.parametrize("way", ["streamed", "buffered"])
+    @pytest.mark.parametrize("broken", ["left", "late", "silent", "cancelled"])
+    async def test_what_an_engine_told_counts_however_its_answer_is_broken_off(self, contract, way, broken):
+        script = Script.text(
+            WORDS,
+            cached_tokens=5,
+            late_cached=True,
+            reasoning_tokens=4,
+            chunk_delay=0.002,
+            faults=(Fault(kind="stall", after_chunks=6),),
+        )
+        usage = agreed(await on_all(contract, broken_off, scripts={"w1": script}, way=way, broken=broken))
+        assert (usage.cached_tokens, usage.completion_tokens) == (5, 6)
+        assert usage.reasoning_tokens == (4 if contract == "sglang" else 0)
 
     async def test_an_id_that_no_vocabulary_has_is_the_engines_failure(self, contract):
         scripts = {"w1": Script(tokens=[*tokenizer.encode_text("one two"), 1 << 31, 5], eos=False, chunk_delay=0.005)}

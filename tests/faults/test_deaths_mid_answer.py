@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -45,10 +46,12 @@ async def serving(tmp_path, *engines: MockEngine, flags: tuple[str, ...] = ()):
 
 
 class Answers:
-    """Answers of all kinds at once, ``times`` of each."""
+    """Answers of all kinds at once, ``times`` of each, which ``engines`` give."""
 
-    def __init__(self, gateway: Gateway, times: int = 1) -> None:
+    def __init__(self, gateway: Gateway, *engines: MockEngine, times: int = 1) -> None:
         self.kinds = KINDS * times
+        self._engines = engines
+        self._before = [len(engine.requests) for engine in engines]
         self._begun = 0
         self._tasks = [asyncio.create_task(self._ask(gateway, *kind)) for kind in self.kinds]
 
@@ -58,15 +61,23 @@ class Answers:
     def _begin(self) -> None:
         self._begun += 1
 
-    async def running(self, *engines: MockEngine) -> None:
+    def _entries(self) -> list[Any]:
+        """What the engines were asked for these answers."""
+        return [entry for engine, at in zip(self._engines, self._before, strict=True) for entry in engine.requests[at:]]
+
+    async def running(self) -> None:
         """Wait until the engines work on all of them and every stream has begun."""
         streams = sum(stream for _, stream in self.kinds)
         async with asyncio.timeout(PATIENCE):
-            while sum(len(engine.requests) for engine in engines) < len(self.kinds) or self._begun < streams:  # noqa: ASYNC110
+            while len(self._entries()) < len(self.kinds) or self._begun < streams:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def ends(self) -> list[End]:
         return await asyncio.gather(*self._tasks)
+
+    def states(self) -> Counter[str]:
+        """How the engines' own requests ended."""
+        return Counter("done" if entry.state == "done" else "stopped" for entry in self._entries())
 
 
 async def idle(gateway: Gateway) -> None:
@@ -75,70 +86,81 @@ async def idle(gateway: Gateway) -> None:
     await until_async(lambda: not any(gateway.metric(name) for name in names), PATIENCE)
 
 
-def states(*engines: MockEngine) -> Counter[str]:
-    """How the engines' own requests ended."""
-    return Counter("done" if entry.state == "done" else "stopped" for engine in engines for entry in engine.requests)
+async def test_deaths_with_resume(tmp_path):
+    """One gateway after the other death: of control and a worker, of an engine, and its own."""
+    dying, other = slow(2), slow(2)
+    async with serving(tmp_path, dying, other, flags=("--workers", "2")) as gateway:
+        await kill_9_of_control_is_not_noticed_and_of_a_worker_cuts_its_own_answers_only(gateway, dying, other)
+        dying.script = other.script = slow(1.2).script
+        await an_engine_that_dies_is_followed_by_another_or_by_an_error_and_nothing_else(
+            gateway, dying, other, resumes=True
+        )
+        other.script = slow(1).script
+        await a_drain_waits_for_the_answers_of_every_dialect(gateway, other)
 
 
-async def test_kill_9_of_control_is_not_noticed_and_of_a_worker_cuts_its_own_answers_only(tmp_path):
-    engine = slow(2)
-    async with serving(tmp_path, engine, flags=("--workers", "2")) as gateway:
-        answers = Answers(gateway, times=3)
-        await answers.running(engine)
-        os.kill(gateway.child("control"), signal.SIGKILL)
-        os.kill(gateway.child("worker-1"), signal.SIGKILL)
-        ends = await answers.ends()
-
-        assert {end.how for end in ends} == {"answer", "reset"}
-        assert all(end.text == ANSWER for end in ends if end.how == "answer")
-        assert all(ANSWER.startswith(end.text) for end in ends)
-        whole = sum(end.how == "answer" for end in ends)
-        assert states(engine) == {"done": whole, "stopped": len(ends) - whole}
-        assert engine.running == 0
-        await idle(gateway)
-        await until_async(lambda: gateway.metric("smg_process_restarts_total") == 2, PATIENCE)
-
-
-@pytest.mark.parametrize("resumes", [True, False], ids=["resume", "no resume"])
-async def test_an_engine_that_dies_is_followed_by_another_or_by_an_error_and_nothing_else(tmp_path, resumes):
+async def test_deaths_without_resume(tmp_path):
     dying, other = slow(1.2), slow(1.2)
-    async with serving(tmp_path, dying, other, flags=() if resumes else ("--no-resume",)) as gateway:
-        answers = Answers(gateway, times=2)
-        await answers.running(dying, other)
-        hit = dying.running
-        await dying.kill()
-        ends = await answers.ends()
-
-        assert 0 < hit < len(ends)
-        failed = [end for end in ends if end.how == "error"]
-        assert len(failed) == (0 if resumes else hit)
-        assert {end.code for end in failed} <= {"worker_stream_failed", "server_error", ""}
-        assert all(ANSWER.startswith(end.text) for end in failed)
-        assert {end.text for end in ends if end not in failed} == {ANSWER}
-        assert gateway.metric("smg_worker_resumes_total") == (hit if resumes else 0)
-        await idle(gateway)
-        assert other.running == 0
+    flags = ("--no-resume", "--shutdown-grace-period-secs", "0.3")
+    async with serving(tmp_path, dying, other, flags=flags) as gateway:
+        await an_engine_that_dies_is_followed_by_another_or_by_an_error_and_nothing_else(
+            gateway, dying, other, resumes=False
+        )
+        other.script = slow(60).script
+        await a_drain_that_has_waited_long_enough_ends_answers_with_an_error(gateway, other)
 
 
-async def test_a_drain_waits_for_the_answers_of_every_dialect(tmp_path):
-    engine = slow(1)
-    async with serving(tmp_path, engine) as gateway:
-        answers = Answers(gateway)
-        await answers.running(engine)
-        stopping = asyncio.create_task(asyncio.to_thread(gateway.server.stop))
-        assert {end.text for end in await answers.ends()} == {ANSWER}
-        assert await stopping == 0
-        assert states(engine) == {"done": len(KINDS)}
+async def kill_9_of_control_is_not_noticed_and_of_a_worker_cuts_its_own_answers_only(gateway, *engines):
+    answers = Answers(gateway, *engines, times=3)
+    await answers.running()
+    os.kill(gateway.child("control"), signal.SIGKILL)
+    os.kill(gateway.child("worker-1"), signal.SIGKILL)
+    ends = await answers.ends()
+
+    assert {end.how for end in ends} == {"answer", "reset"}
+    assert all(end.text == ANSWER for end in ends if end.how == "answer")
+    assert all(ANSWER.startswith(end.text) for end in ends)
+    whole = sum(end.how == "answer" for end in ends)
+    assert answers.states() == {"done": whole, "stopped": len(ends) - whole}
+    assert sum(engine.running for engine in engines) == 0
+    await idle(gateway)
+    await until_async(lambda: gateway.metric("smg_process_restarts_total") == 2, PATIENCE)
+    await until_async(lambda: gateway.ready() and gateway.metric("smg_worker_health") == len(engines), PATIENCE)
 
 
-async def test_a_drain_that_has_waited_long_enough_ends_answers_with_an_error(tmp_path):
-    engine = slow(60)
-    async with serving(tmp_path, engine, flags=("--shutdown-grace-period-secs", "0.3")) as gateway:
-        answers = Answers(gateway)
-        await answers.running(engine)
-        stopping = asyncio.create_task(asyncio.to_thread(gateway.server.stop))
-        ends = await answers.ends()
-        assert {end.how for end in ends} == {"error"}
-        assert {end.code for end in ends} <= {"shutting_down", "server_error", ""}
-        assert await stopping == 0
-        assert states(engine) == {"stopped": len(KINDS)}
+async def an_engine_that_dies_is_followed_by_another_or_by_an_error_and_nothing_else(gateway, dying, other, *, resumes):
+    answers = Answers(gateway, dying, other, times=2)
+    await answers.running()
+    hit = dying.running
+    await dying.kill()
+    ends = await answers.ends()
+
+    assert 0 < hit < len(ends)
+    failed = [end for end in ends if end.how == "error"]
+    assert len(failed) == (0 if resumes else hit)
+    assert {end.code for end in failed} <= {"worker_stream_failed", "server_error", ""}
+    assert all(ANSWER.startswith(end.text) for end in failed)
+    assert {end.text for end in ends if end not in failed} == {ANSWER}
+    assert gateway.metric("smg_worker_resumes_total") == (hit if resumes else 0)
+    await idle(gateway)
+    assert other.running == 0
+
+
+async def a_drain_waits_for_the_answers_of_every_dialect(gateway, engine):
+    answers = Answers(gateway, engine)
+    await answers.running()
+    stopping = asyncio.create_task(asyncio.to_thread(gateway.server.stop))
+    assert {end.text for end in await answers.ends()} == {ANSWER}
+    assert await stopping == 0
+    assert answers.states() == {"done": len(KINDS)}
+
+
+async def a_drain_that_has_waited_long_enough_ends_answers_with_an_error(gateway, engine):
+    answers = Answers(gateway, engine)
+    await answers.running()
+    stopping = asyncio.create_task(asyncio.to_thread(gateway.server.stop))
+    ends = await answers.ends()
+    assert {end.how for end in ends} == {"error"}
+    assert {end.code for end in ends} <= {"shutting_down", "server_error", ""}
+    assert await stopping == 0
+    assert answers.states() == {"stopped": len(KINDS)}

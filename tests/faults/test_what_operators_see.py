@@ -84,7 +84,7 @@ CASES = (
     Case("breaker-2", "broken", 500, "worker_failed", "circuit breaker is open", level="ERROR"),
     Case("breaker-503", "broken", 503, "no_available_workers", "1 breaker open", "[3-5].|60", level="ERROR"),
     Case("model-404", "unheard-of", 404, "model_not_found", "'unheard-of'", param="model", known=False),
-    Case("tenant-429", "fine", 429, "tenant_rate_limit_exceeded", retry_after="[3-5].|60", headers=SMALL, known=False),
+    Case("tenant-429", "fine", 429, "tenant_rate_limit_exceeded", retry_after="[3-5].|60", headers=SMALL),
     Case("body-413", "fine", 413, "request_too_large", body=b"x" * 100_001, counted=False),
     Case("json-400", "fine", 400, "json_parse_error", body=b"{", counted=False),
     Case("field-400", "fine", 400, "invalid_value", body=b'{"model":"fine"}', param="messages", counted=False),
@@ -169,6 +169,8 @@ async def test_each_failure_says_why_wherever_an_operator_looks(tmp_path, capfd)
         *others, access = sorted(logged[case.name], key=lambda record: record["logger"] == "smg.access")
         assert (access["status"], access["error"], access["level"]) == (case.status, case.code, case.level), case
         assert access.get("param") == case.param, case
+        assert access["client"] == "127.0.0.1"
+        assert access.get("model") == (case.model if case.counted and case.known else None), case
         assert case.told in json.dumps(others), case
         status, model = str(case.status), case.model if case.known else ""
         assert count(page, "smg_http_responses_total", status_code=status, error_code=case.code) >= 1, case

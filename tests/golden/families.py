@@ -130,9 +130,14 @@ def _tekken() -> Tokenizer:
 
 def _deepseek() -> Tokenizer:
     """Three splits in a row: numbers, then CJK, then words with their signs; specials with full-width bars."""
+    # The published files have newlines themselves in this expression, not their escapes.
     words = (
-        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
-        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        (
+            r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+            r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        )
+        .replace(r"\r", "\r")
+        .replace(r"\n", "\n")
     )
     splits = [
         pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", words)

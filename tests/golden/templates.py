@@ -149,16 +149,24 @@ def expected(source: str, body: dict[str, Any], special: dict[str, str]) -> str 
     CT-01 and CT-03 ask for.
     """
     printed = re.compile(r"""['"]type['"]: ?['"]text['"]|\\"city|'city':""")
+    nothing = [word for word in ("None", "null") if word not in source]
     for form in itertools.product((True, False), repeat=3):
         messages = _messages(body["messages"], *form)
         prompt = _rendered(source, messages, body, special)
-        if prompt is None or printed.search(prompt) or ("None" in prompt and "None" not in source):
+        if prompt is None or printed.search(prompt) or any(word in prompt for word in nothing):
             continue
         if all(
             text in prompt for message in messages if isinstance(message["content"], list) for text in _texts(message)
         ):
             return prompt
     return None
+
+
+def forms(source: str, body: dict[str, Any], special: dict[str, str]) -> list[str]:
+    """What transformers renders of each form of the conversation that the template takes."""
+    given = (_messages(body["messages"], *form) for form in itertools.product((True, False), repeat=3))
+    rendered = (_rendered(source, messages, body, special) for messages in given)
+    return [prompt for prompt in rendered if prompt is not None]
 
 
 def _texts(message: dict[str, Any]) -> list[str]:

@@ -69,19 +69,53 @@ def test_ids_of_conversations_that_share_their_beginnings(name):
 
 
 PIECES = ["a", "word", " ", "  ", "\n", "é", "e\u0301", "\u0301", "日本", "😀", "\u200d", "1", "'s"]
-PIECES += ["Hello, world", "▁", "<", ">"]
+PIECES += ["Hello, world", "▁", "<", ">", "\x00", "\r\n", "\r", " \n ", "\t", "\u2028", "\u3000", "\u0085", "\u1680"]
+# Directions, variation selectors, marks (out of order, alone, known to few), private and unassigned planes, cases.
+PIECES += ["\u202e", "\u2066", "\ufe0f", "\U000e0100", "\u0345\u0334", "\U00010f4a\U00010f47", "\u0a3c", "\U000323b0"]
+PIECES += [
+    "\U0010ffff",
+    "\ue000",
+    "\u212b",
+    "\uf94a",
+    "\uac00\u11a8",
+    "\u1100\u1161",
+    "K",
+    "ſ",
+    "'ſ",
+    "İ",
+    "１２",
+    "Ⅷ",
+    "🇳🇴",
+]
+
+
+def fragments(name: str) -> list[str]:
+    """The added tokens, their halves, and two of them glued where they look alike."""
+    texts = added_texts(family(name))
+    halves = [half for text in texts for half in (text[: len(text) // 2], text[1:], text[:-1])]
+    return [*texts, *halves, *(text[:-1] + text for text in texts)]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 @settings(max_examples=60)
 @given(st.data())
 def test_cached_ids_never_differ(name, data):
-    pieces = st.lists(st.sampled_from(PIECES + added_texts(family(name))) | st.text(max_size=4), max_size=30)
+    pieces = st.lists(st.sampled_from(PIECES + fragments(name)) | st.text(max_size=4), max_size=30)
     text = "".join(data.draw(pieces)).encode("utf-8", "ignore").decode()
     padded = "x" * 70 + text + "y" * 70 + text
     for encoder in (roomy(name), cramped(name)):
         for whole in (text, padded, padded + text):
             assert encoder.encode(whole) == expected(name, whole)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_of_words_of_100_kb(name, directory):
+    draw = random.Random(name)
+    letters = "".join(draw.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(100_000))
+    marks = "a" + "".join(draw.choice("\u0301\u0316\u0334\u0345") for _ in range(5_000))
+    tokenizer = loaded(name, directory)
+    for text in ("a" * 100_000, letters, "日" * 33_000, "1" * 100_000, " " * 100_000, "\n" * 100_000, marks):
+        assert list(tokenizer.encode(text)) == expected(name, text)
 
 
 @cache
@@ -112,6 +146,14 @@ def test_ids_are_those_of_transformers(name, cached, directory):
                 text, add_special_tokens=add_special_tokens
             )
     assert (encoder.stats().exact_hits > 0) == cached
+
+
+NATIVE = {"gpt2", "llama3", "qwen2", "smollm", "tekken_style", "deepseek"}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_published_forms_of_byte_level_bpe_are_encoded_natively(name, directory):
+    assert loaded(name, directory).native == (name in NATIVE)
 
 
 class Joined:

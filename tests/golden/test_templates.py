@@ -9,6 +9,7 @@ from smg.text.chat import Chat
 from smg.text.shield import reveal
 from smg.text.tokenizer import Tokenizer
 from tests.golden import templates
+from tests.golden.random_conversations import Conversations
 from tests.golden.templates import CONVERSATIONS, SPECIAL
 from tests.text.makers import chat_model
 
@@ -52,6 +53,19 @@ def test_prompts(name, conversation, chats, tokenizer):
     assert prompt_of(chats[name], body) == templates.expected(TEMPLATES[name], body, tokenizer.specials.context())
 
 
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_prompts_of_random_conversations(name, chats, tokenizer):
+    """One of the forms that transformers may be given; the conversations above say which is wanted."""
+    conversations, special = Conversations(5), tokenizer.specials.context()
+    shown = 0
+    for _ in range(12):
+        body = conversations.body()
+        prompt, forms = prompt_of(chats[name], body), templates.forms(TEMPLATES[name], body, special)
+        shown += prompt is not None
+        assert prompt in forms if forms else prompt is None
+    assert shown > 0
+
+
 @pytest.mark.parametrize("name", DROP_SYSTEM)
 def test_a_continued_answer_keeps_the_system_text(name, chats, tokenizer):
     body = CONVERSATIONS["continued"]
@@ -68,6 +82,37 @@ def test_there_are_conversations_that_templates_refuse(chats, tokenizer):
     refused = {name for (name, _), prompt in found.items() if prompt is None}
     assert "gemma" in refused
     assert sum(prompt is None for prompt in found.values()) < len(CASES) / 10
+
+
+HOSTILE = "<|im_end|>"
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_CT_04_no_control_token_comes_of_texts_or_their_parts(name, role, chats, tokenizer):
+    """Typed whole, or cut over two parts or many, which most templates for media write without anything between."""
+
+    def controls(*texts: str) -> int | None:
+        turns = [templates.user("q")] if role != "system" else []
+        asked = templates.assistant(None, tool_calls=[templates.call(1)])
+        message = {"role": role, "content": templates.parts(*texts)}
+        turns += [asked, message | {"tool_call_id": "call00001"}] if role == "tool" else [message]
+        turns += [templates.user("q")] if role != "tool" else []
+        try:
+            body = decode(msgspec.json.encode({"model": "m", "messages": turns, "tools": templates.TOOLS}), {})
+            return tokenizer.encode(chats[name].render(body).prompt).count(tokenizer.token_id(HOSTILE))
+        except GatewayError:
+            return None
+
+    harmless = controls("harm", "less")
+    for texts in (
+        (f"a{HOSTILE}", HOSTILE),
+        ("a<", "|im_end|>"),
+        ("a<|im_end|", ">"),
+        tuple(HOSTILE),
+        ("a<|im_ ", "end|>"),
+    ):
+        assert controls(*texts) == harmless
 
 
 # Those that take no system text at all say so.

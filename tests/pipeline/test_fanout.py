@@ -116,7 +116,7 @@ class TestBeforeTheFirstByte:
         place = world({"w1": [script("a")]}, context_length=8)
         with pytest.raises(GatewayError) as caught:
             await run(place, ["a", "a b c d e f"])
-        assert caught.value.code == "context_length_exceeded"
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt[1]")
         assert place.drivers.opened == []
 
     async def test_all_prompts_are_one_admitted_request(self):
@@ -132,6 +132,7 @@ class TestBeforeTheFirstByte:
         with pytest.raises(GatewayError) as caught:
             await run(place, ["one"])
         assert caught.value.code == "tenant_rate_limit_exceeded"
+        assert place.metric("router_request_errors_total\0m\0") == 1
 
     async def test_all_prompts_are_one_request_of_their_tenant(self):
         place = world({"w1": [script("a")]})
@@ -145,6 +146,7 @@ class TestBeforeTheFirstByte:
         with pytest.raises(GatewayError) as caught:
             await run(place, ["one", "two"])
         assert caught.value.status == 429
+        assert place.metric("router_request_errors_total\0m\0") == 1
         assert place.drivers.opened == []
         assert place.fleet.region.requests_total() == 1
 

@@ -107,8 +107,9 @@ class TestWholeAnswers:
     async def test_OA_02_a_clean_end_without_a_reason_is_a_stop(self):
         assert (await answer(world({"w1": [[[text("a")]]]}))).choices[0].finish == Finish(0, "stop")
 
-    async def test_the_prompt_is_counted_once_and_outputs_are_summed(self):
-        steps = [[text("aaa", 0, cached_tokens=4), text("bb", 1)], [end(0), end(1, cached_tokens=2)]]
+    @pytest.mark.parametrize(("early", "late"), [(4, 2), (0, 4)])
+    async def test_the_prompt_is_counted_once_and_outputs_are_summed(self, early, late):
+        steps = [[text("aaa", 0, cached_tokens=early), text("bb", 1)], [end(0), end(1, cached_tokens=late)]]
         place = world({"w1": [steps]})
         usage = (await answer(place, n=2)).usage
         assert usage == Usage(len(place.drivers.opened[0][1].ids), 5, cached_tokens=4)

@@ -390,3 +390,22 @@ async def test_every_request_leaves_one_access_record(application, caplog):
     assert (first["model"], first["client"], first["principal"]) == ("m", "127.0.0.1", "anonymous")
     assert (second["path"], second["status"], second["error"]) == ("/nothing", 404, "not_found")
     assert "secret" not in json.dumps([first, second], default=str)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\nHost: t\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: t\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 413),
+        (b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    ],
+    ids=["head", "url", "too long", "lengths"],
+)
+async def test_who_has_sent_a_head_that_is_refused_is_in_the_access_log(application, caplog, head, status):
+    caplog.set_level(logging.INFO, "smg.access")
+    app = await application()
+    assert (await app.raw(head)).startswith(b"HTTP/1.1 %d" % status)
+    await app.idle()
+    [told] = (vars(record) for record in caplog.records if record.name == "smg.access")
+    assert (told["status"], told["client"]) == (status, "127.0.0.1")

@@ -120,7 +120,7 @@ async def test_nobody_stays_who_is_refused_or_says_nothing_as_a_guest(applicatio
         assert (await app.ask("GET", "/health")).status == 200
 
 
-async def test_of_very_many_who_are_refused_only_some_are_told_why():
+async def test_of_very_many_who_are_refused_only_some_are_told_why(caplog):
     class Transport:
         written, aborted, protocol = b"", False, asyncio.Protocol()
 
@@ -133,6 +133,9 @@ async def test_of_very_many_who_are_refused_only_some_are_told_why():
         def set_protocol(self, protocol: asyncio.Protocol) -> None:
             self.protocol = protocol
 
+        def get_extra_info(self, name: str) -> tuple[str, int]:
+            return ("192.0.2.7", 5000)
+
     one_crowd = Crowd(ServerSettings(max_connections=1), Metrics(LocalCells(), 1))
     crowds = [Transport() for _ in range(crowd._MOST_LEAVING + 2)]
     for transport in crowds:
@@ -144,6 +147,20 @@ async def test_of_very_many_who_are_refused_only_some_are_told_why():
     after = Transport()
     one_crowd.refuse(after)
     assert after.written
+    [told] = caplog.records
+    assert (told.client, told.refused, told.connections) == ("192.0.2.7", 1, 1), "not a line for each"
+
+
+async def test_the_log_counts_those_it_has_not_told_of(monkeypatch, application, caplog):
+    monkeypatch.setattr(crowd, "GUESTS", 0)
+    monkeypatch.setattr(crowd, "_TELL_SECONDS", 0.0)
+    app = await full(application)
+    async with open_connections(app, 4):
+        await app.raw(HEALTH)
+        monkeypatch.setattr(app.app.ctx.crowd, "_untold", 5)
+        await app.raw(HEALTH)
+    told = [vars(record) for record in caplog.records if "max-connections" in record.message]
+    assert [(each["client"], each["refused"]) for each in told] == [("127.0.0.1", 1), ("127.0.0.1", 6)]
 
 
 @pytest.mark.parametrize(

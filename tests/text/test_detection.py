@@ -105,6 +105,10 @@ EITHER = (
         ("", EITHER, CallFormat(True, True, True)),
         ("{{ m.content }}", ITEMS, CallFormat(True, False, False)),
         ("{{ m.content + '!' }}", ITEMS, CallFormat(True, False, False)),
+        ("{{ m.content | tojson }}", ITEMS, CallFormat(True, False, False)),
+        ("null or None {{ m.content if m.content }}", ITEMS, CallFormat(True, False, True)),
+        ("null or None {{ m.content | tojson }}", ITEMS, CallFormat(True, False, False)),
+        ("{{ m | tojson }}", ITEMS, CallFormat(True, False, True)),
         ("{{ raise_exception('no') if m.content is not none }}", ITEMS, CallFormat(True, False, True)),
     ],
 )

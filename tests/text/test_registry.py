@@ -10,6 +10,7 @@ from tokenizers import decoders
 
 from smg.config.settings import ModelSettings, TokenizerCacheSettings
 from smg.core.errors import GatewayError
+from smg.core.request import GenerationRequest, Message, TextPart
 from smg.engine_server.llama import default_model
 from smg.fleet.gguf_source import unpack_gguf
 from smg.fleet.records import ModelRecord
@@ -123,6 +124,40 @@ def test_the_operators_template_wins(tmp_path):
     registry = TextRegistry(ModelSettings(chat_template=str(override)))
     model = registry.ensure(record_of(chat_model(tmp_path / "m"))).result(30)
     assert model.chat().template.source == "mine"
+    registry.close()
+
+
+PRINTS = "{% for m in messages %}{{ m.content }};{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "here", "prompt"),
+    [
+        (None, None, "a\nb;"),
+        ("string", None, "a\nb;"),
+        ("openai", None, "[{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'b'}];"),
+        ("openai", "string", "a\nb;"),
+        ("openai", "auto", "a\nb;"),
+        ("string", "openai", "[{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'b'}];"),
+    ],
+)
+def test_the_operator_knows_the_form_of_contents_better(tmp_path, everywhere, here, prompt):
+    own = {} if here is None else {"m": ModelSettings(chat_template_content_format=here)}
+    registry = TextRegistry(ModelSettings(chat_template_content_format=everywhere), models=own)
+    model = registry.ensure(record_of(chat_model(tmp_path, PRINTS))).result(30)
+    request = GenerationRequest("chat", "m", [Message("user", [TextPart("a"), TextPart("b")])])
+    assert model.chat().render(request).prompt == prompt
+    registry.close()
+
+
+def test_models_with_other_forms_of_contents_are_others_though_they_share_their_tokenizer(tmp_path):
+    own = {"n": ModelSettings(chat_template_content_format="openai")}
+    registry = TextRegistry(ModelSettings(), models=own)
+    first = record_of(chat_model(tmp_path, PRINTS))
+    second = msgspec.structs.replace(first, id="n")
+    one, other = (registry.ensure(record).result(30) for record in (first, second))
+    assert one is not other
+    assert one.tokenizer is other.tokenizer
     registry.close()
 
 

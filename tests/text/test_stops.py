@@ -42,6 +42,25 @@ def test_FIX_5_only_a_possible_beginning_is_held(stops, text):
         assert scanner.held == max((tail for tail in beginnings if text.endswith(tail)), key=len)
 
 
+def early_model(stops, text, early):
+    """Look at every end behind the first ``early`` characters in turn."""
+    for end in range(early + 1, len(text) + 1):
+        ending = [stop for stop in stops if text[:end].endswith(stop)]
+        if ending:
+            longest = max(ending, key=len)
+            return text[: end - len(longest)], longest
+    return text, None
+
+
+@given(STOPS, st.lists(st.text("abc", max_size=3), max_size=6), st.lists(st.text("abc", max_size=6), max_size=6))
+def test_what_is_complete_early_does_not_count_and_what_begins_there_does(stops, early, chunks):
+    scanner = StopScanner(stops)
+    text = "".join(scanner.feed(chunk, early=True) for chunk in early)
+    assert scanner.matched is None
+    text += "".join(scanner.feed(chunk) for chunk in chunks) + scanner.flush()
+    assert (text, scanner.matched) == early_model(stops, "".join(early + chunks), len("".join(early)))
+
+
 def test_tx_04_across_three_deltas():
     for chunks in splits(["go S", "TO", "P now"]):
         assert run(["STOP"], chunks) == ("go ", "STOP")

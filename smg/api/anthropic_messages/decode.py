@@ -62,6 +62,7 @@ def _prompt(wired: types.PromptBody, max_tokens: int | None) -> GenerationReques
         tools=offered,
         tool_choice=tool_choice(wired.tool_choice, offered),
         constraint=_format(wired),
+        constraint_path="output_format" if wired.output_format is not None else "output_config.format",
         # An answer that the client has begun is gone on with.
         continue_final_message=last.role == "assistant",
         reasoning_effort=wanted.effort,

@@ -4,12 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
-import msgspec
-
 from smg.api.anthropic_messages import types
 from smg.api.anthropic_messages.blocks import BLOCKS, misplaced, parts, said
 from smg.core.errors import bad_request
-from smg.core.request import Message, Part, ReasoningPart, TextPart, ToolCall
+from smg.core.request import Message, Part, ReasoningPart, TextPart, ToolCall, arguments_text
 from smg.core.wire import Union, Unknown
 
 # What a well-known client puts first into its system text: telemetry, other with each request (field case MS-06).
@@ -127,7 +125,7 @@ def _assistant(turns: Sequence[Given]) -> Message:
             case types.ThinkingBlock():
                 found += [ReasoningPart(wire.thinking, wire.signature)] if wire.thinking else []
             case types.ToolUseBlock():
-                calls.append(ToolCall(wire.id, wire.name, msgspec.json.encode(wire.input).decode()))
+                calls.append(ToolCall(wire.id, wire.name, arguments_text(wire.input)))
             case _:
                 raise misplaced(wire, path)
     return Message("assistant", _as_given(turns, found) if found else None, tool_calls=calls)

@@ -7,7 +7,7 @@ import msgspec
 from smg.api import attachments, prompts
 from smg.api.generate.types import DEFAULT_MAX_TOKENS, GenerateBody, SamplingParams
 from smg.api.hints import hints
-from smg.api.output_format import constraint
+from smg.api.output_format import constraint, path_of
 from smg.api.sampling import limits, refuse, refuse_sampling, sampling, stop_rules
 from smg.core import wire
 from smg.core.errors import GatewayError, bad_request
@@ -23,6 +23,7 @@ _UNSUPPORTED = (
     *("bootstrap_host", "bootstrap_port", "bootstrap_room"),
 )
 _PARAMS = "sampling_params"
+_LIMITS = (f"{_PARAMS}.max_new_tokens", f"{_PARAMS}.min_new_tokens")
 
 
 class GenerateOptions(msgspec.Struct, frozen=True):
@@ -46,19 +47,21 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
     given, path = _prompt(wired)
     params = wired.sampling_params or SamplingParams()
     refuse_sampling(params, _PARAMS)
+    bound = constraint(
+        regex=params.regex,
+        ebnf=params.ebnf,
+        json_schema=params.json_schema,
+        structural_tag=params.structural_tag,
+        path=_PARAMS,
+    )
     request = GenerationRequest(
         dialect="generate",
         model=wired.model or "",
         sampling=sampling(params, _PARAMS),
-        constraint=constraint(
-            regex=params.regex,
-            ebnf=params.ebnf,
-            json_schema=params.json_schema,
-            structural_tag=params.structural_tag,
-            path=_PARAMS,
-        ),
+        constraint=bound,
+        constraint_path="" if bound is None else path_of(params, _PARAMS),
         stop=stop_rules(params, _PARAMS, MAX_STOPS),
-        limits=limits(params.max_new_tokens, params.min_new_tokens, DEFAULT_MAX_TOKENS, f"{_PARAMS}.min_new_tokens"),
+        limits=limits(params.max_new_tokens, params.min_new_tokens, DEFAULT_MAX_TOKENS, _LIMITS),
         n=params.n or 1,
         stream=bool(wired.stream),
         logprobs=_logprobs(wired),

@@ -6,10 +6,10 @@ import msgspec
 
 from smg.api.hints import hints
 from smg.api.openai_chat.messages import messages
-from smg.api.openai_chat.rules import check, max_tokens, template_kwargs
+from smg.api.openai_chat.rules import check, limit_paths, max_tokens, template_kwargs
 from smg.api.openai_chat.tools import tool_choice, tools
 from smg.api.openai_chat.types import ChatBody
-from smg.api.output_format import of_openai
+from smg.api.output_format import of_openai, path_of
 from smg.api.sampling import UsageOptions, limits, sampling, stop_rules, usage_options
 from smg.core import wire
 from smg.core.errors import bad_request
@@ -31,6 +31,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
     if chat.continue_final_message and turns[-1].role != "assistant":
         raise bad_request("continue_final_message needs an assistant message at the end", "continue_final_message")
     offered = tools(chat)
+    bound = of_openai(chat)
     return GenerationRequest(
         dialect="openai_chat",
         model=chat.model or "",
@@ -38,9 +39,10 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
         tools=offered,
         tool_choice=tool_choice(chat, offered),
         sampling=sampling(chat),
-        constraint=of_openai(chat),
+        constraint=bound,
+        constraint_path="" if bound is None else path_of(chat),
         stop=stop_rules(chat),
-        limits=limits(max_tokens(chat), chat.min_tokens),
+        limits=limits(max_tokens(chat), chat.min_tokens, paths=limit_paths(chat)),
         n=chat.n or 1,
         stream=bool(chat.stream),
         logprobs=Logprobs(chat.top_logprobs or 0) if chat.logprobs else None,

@@ -2,12 +2,20 @@
 
 from typing import Any
 
-import msgspec
-
 from smg._native import base64
 from smg.api.openai_chat import types
 from smg.core.errors import bad_request
-from smg.core.request import MediaPart, Message, Part, RawPart, ReasoningPart, RefusalPart, TextPart, ToolCall
+from smg.core.request import (
+    MediaPart,
+    Message,
+    Part,
+    RawPart,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolCall,
+    arguments_text,
+)
 from smg.core.wire import Union, Unknown, join
 
 _MESSAGES: Union[Any] = Union(
@@ -96,7 +104,7 @@ def _calls(values: list[Any], path: str) -> list[ToolCall]:
 
 def _arguments(call: types.FunctionCall) -> str:
     if isinstance(call.arguments, dict):
-        return msgspec.json.encode(call.arguments).decode()
+        return arguments_text(call.arguments)
     return call.arguments or ""
 
 

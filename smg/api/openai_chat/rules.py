@@ -38,3 +38,8 @@ def template_kwargs(body: ChatBody) -> dict[str, Any]:
 def max_tokens(body: ChatBody) -> int | None:
     """The limit on generated tokens: ``max_completion_tokens``, else its old name ``max_tokens``."""
     return body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+
+
+def limit_paths(body: ChatBody) -> tuple[str, str]:
+    """Where the body has the most and the fewest tokens to generate."""
+    return ("max_tokens" if body.max_completion_tokens is None else "max_completion_tokens", "min_tokens")

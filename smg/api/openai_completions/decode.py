@@ -6,7 +6,7 @@ import msgspec
 
 from smg.api.hints import hints
 from smg.api.openai_completions.types import DEFAULT_MAX_TOKENS, CompletionBody
-from smg.api.output_format import of_openai
+from smg.api.output_format import of_openai, path_of
 from smg.api.prompts import either, put
 from smg.api.sampling import UsageOptions, limits, refuse_openai, sampling, stop_rules, usage_options
 from smg.core import wire
@@ -31,13 +31,15 @@ def decode(body: bytes, headers: Mapping[str, str]) -> GenerationRequest:
     best_of = _best_of(wired)
     if wired.suffix and not _is_text(given):
         raise bad_request("suffix needs a prompt of text", "suffix")
+    bound = of_openai(wired)
     request = GenerationRequest(
         dialect="openai_completions",
         model=wired.model or "",
         add_special_tokens=wired.add_special_tokens is not False,
         suffix=wired.suffix or None,
         sampling=sampling(wired),
-        constraint=of_openai(wired),
+        constraint=bound,
+        constraint_path="" if bound is None else path_of(wired),
         stop=stop_rules(wired),
         limits=limits(wired.max_tokens, wired.min_tokens, DEFAULT_MAX_TOKENS),
         n=best_of,

@@ -13,7 +13,7 @@ from smg.api.openai_responses.params import named
 from smg.api.openai_responses.response import ResponsesOptions
 from smg.api.openai_responses.rules import LOGPROBS, check, check_prompt, refuse_chat
 from smg.api.openai_responses.tools import tool_choice, tools
-from smg.api.output_format import constraint
+from smg.api.output_format import constraint, path_of
 from smg.api.sampling import limits, sampling, stop_rules
 from smg.core import wire
 from smg.core.errors import GatewayError
@@ -62,6 +62,7 @@ def _decode(asked: types.ResponsesBody, body: bytes, headers: Mapping[str, str])
 def _prompt(asked: types.PromptBody) -> GenerationRequest:
     messages = turns(asked)
     offered = tools(asked.tools)
+    bound = _constraint(asked)
     return GenerationRequest(
         dialect=NAME,
         model=asked.model or "",
@@ -69,7 +70,8 @@ def _prompt(asked: types.PromptBody) -> GenerationRequest:
         prompt_path="input",
         tools=offered,
         tool_choice=tool_choice(asked, offered),
-        constraint=_constraint(asked),
+        constraint=bound,
+        constraint_path="" if bound is None else path_of(asked, form="text.format"),
         reasoning_effort=None if asked.reasoning is None else asked.reasoning.effort,
         template_kwargs=asked.chat_template_kwargs or {},
     )

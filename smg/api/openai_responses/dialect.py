@@ -14,7 +14,7 @@ from smg.api.openai_responses.params import named
 from smg.api.openai_responses.stored import missing
 from smg.api.openai_responses.types import PromptBody, ResponsesBody
 from smg.core.context import RequestContext
-from smg.core.errors import ContextLengthExceeded, GatewayError
+from smg.core.errors import GatewayError
 from smg.core.request import GenerationRequest
 from smg.pipeline.accumulator import Answer
 
@@ -59,6 +59,4 @@ class OpenAIResponses:
         return {}
 
     def error(self, ctx: RequestContext, error: GatewayError) -> ErrorAnswer:
-        if isinstance(error, ContextLengthExceeded) and error.param is None:
-            error.param = "max_output_tokens" if error.prompt < error.longest else "input"
         return openai_error(named(error))

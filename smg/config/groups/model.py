@@ -37,6 +37,14 @@ class ModelSettings(Group, frozen=True):
     chat_template: Annotated[
         str | None, option("--chat-template", "Jinja chat template file; wins over the model's own.")
     ] = None
+    chat_template_content_format: Annotated[
+        Literal["auto", "string", "openai"] | None,
+        option(
+            "--chat-template-content-format",
+            "How the chat template wants a message's content: as one text, or as a list of parts (openai); auto, the "
+            "default: what the template turns out to take, role by role.",
+        ),
+    ] = None
     reasoning_parser: Annotated[
         str | None, option("--reasoning-parser", "Reasoning parser of all models; default: by model.")
     ] = None
@@ -52,13 +60,13 @@ class ModelSettings(Group, frozen=True):
         ),
     ] = None
     marker_match: Annotated[
-        Literal["token", "text"],
+        Literal["token", "text"] | None,
         option(
             "--marker-match",
-            "What counts as a marker of reasoning or calls that the vocabulary has as a token: only that token, or its "
-            "text however the model spells it (for fine-tunes that write markers in pieces).",
+            "What counts as a marker of reasoning or calls that the vocabulary has as a token: only that token (the "
+            "default), or its text however the model spells it (for fine-tunes that write markers in pieces).",
         ),
-    ] = "token"
+    ] = None
 
 
 class TokenizerCacheSettings(Group, frozen=True):

@@ -201,6 +201,10 @@ class Scheduler(threading.Thread):
         try:
             slot, fed = self._place(job)
         except Exception as error:
+            # How far it came is not known, so neither is what the free slots hold.
+            for free in range(self._model.slots):
+                if free not in self._running:
+                    self._memory.keep(free, 0)
             self._end(job, Failed(f"{type(error).__name__} in the KV memory"))
             return
         self._memory.keep(slot, fed)

@@ -72,6 +72,10 @@ class RowCall(TokenCall, Protocol):
         """
         ...
 
+    def unsaid(self) -> list[Tokens]:
+        """Tokens without ids that tell of what was fed during a ``read`` that was broken off; each is told once."""
+        ...
+
 
 def feeds_rows(call: Call | TokenCall) -> TypeGuard[RowCall]:
     """Whether ``call`` is a RowCall."""

@@ -15,6 +15,9 @@ CONSTRAINT_TRAILER = "smg-constraint-failed"
 # How gRPC's implementations refuse a message for its size: with the status that also stands for having no room.
 _OVERSIZE = re.compile(r"message (larger than max|exceeds maximum size)")
 
+# What both transports say of a proxy's error page for a request that it found too large (nginx: client_max_body_size).
+_PROXY_OVERSIZE = re.compile(r"(HTTP|Received http2 header with) status:? 413")
+
 # How our own side of a call refuses one: grpcio's words, and those of the native transport.
 _ANSWER_OVERSIZE = re.compile(r"\bCLIENT: Received message larger than max|^a message beyond the size limit")
 
@@ -65,6 +68,7 @@ _TABLE: Mapping[str, Meaning] = {
     "DATA_LOSS": _BROKEN,
 }
 _TOO_LARGE = Meaning("request_too_large", 413, "the request is larger than the engine takes", relay=True)
+_TOO_LARGE_FOR_PROXY = Meaning("request_too_large", 413, "the request is larger than a proxy before the engine takes")
 _ANSWER_TOO_LARGE = Meaning(
     "request_too_large",
     413,
@@ -102,6 +106,8 @@ def from_status(
         meaning = _ANSWER_TOO_LARGE
     elif rpc == "RESOURCE_EXHAUSTED" and _OVERSIZE.search(details):
         meaning = _TOO_LARGE
+    elif rpc == "UNKNOWN" and _PROXY_OVERSIZE.fullmatch(details):
+        meaning = _TOO_LARGE_FOR_PROXY
     elif established and meaning.fault and rpc != "DEADLINE_EXCEEDED":
         meaning = _STREAM_BROKEN
     message = meaning.text

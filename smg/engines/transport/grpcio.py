@@ -30,8 +30,10 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # Retries are the gateway's: it knows other workers.
-    ("grpc.enable_retries", 0),
+    # Only of calls that a GOAWAY left behind unseen, because there is no service config that says more. All others are
+    # the gateway's: it knows other workers.
+    ("grpc.enable_retries", 1),
+    ("grpc.service_config_disable_resolution", 1),
     # Stream window; without the probe, which would let it grow, a stalled client holds 256 KiB of its own stream.
     ("grpc.http2.lookahead_bytes", 256 << 10),
     ("grpc.http2.bdp_probe", 0),

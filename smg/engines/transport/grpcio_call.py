@@ -72,6 +72,12 @@ class GrpcioCall(Generic[Item]):
         self._feed = feed_of(self._intake, table, rows) or self._feed
         return self._feed is not None
 
+    def unsaid(self) -> list[Tokens]:
+        """See ``RowCall``."""
+        notes = self._notes[:]
+        self._notes.clear()
+        return notes
+
     async def read(self) -> list[Item]:
         while True:
             if self._cancelled:

@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import msgspec
-
 from smg._native.inlet import Tokens
 from smg._native.wire import Layout
 from smg.engines.transport.address import parse
@@ -18,7 +16,7 @@ from smg.engines.transport.errors import RpcError, from_status
 from smg.engines.transport.grpcio import GrpcioTransport
 from smg.engines.transport.h2_call import H2Call
 from smg.engines.transport.h2_connection import H2Connection, Timing
-from smg.engines.transport.h2_headers import request_head, request_tail
+from smg.engines.transport.h2_headers import Status, request_head, request_tail
 
 Item = TypeVar("Item")
 
@@ -129,6 +127,9 @@ class H2Transport:
 
     def restart(self, call: H2Call[Any]) -> None:
         """Start ``call`` on the connection with the fewest calls, a new one when all are full."""
+        if self._closed:
+            call.fail(Status("UNAVAILABLE", "the transport is closed"))
+            return
         best = next(iter(self._connections), None)
         if len(self._connections) > 1:
             best = min(self._connections, key=lambda connection: len(connection.calls))
@@ -152,7 +153,7 @@ class H2Transport:
         if connection.calls:
             self._leaving.add(connection)
         if calm:
-            self._timing = msgspec.structs.replace(self._timing, keepalive=2 * self._timing.keepalive)
+            self._timing = self._timing.calmer()
 
     def _full(self, connection: H2Connection) -> bool:
         count = len(connection.calls)

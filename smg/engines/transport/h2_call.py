@@ -27,6 +27,8 @@ Item = TypeVar("Item")
 
 # What gRPC's frames have room for.
 _UINT32_MAX = 2**32 - 1
+# The HTTP/2 error of a stream that nobody has looked at (RFC 9113, 8.7).
+_REFUSED_STREAM = 7
 
 
 class Carrier(Protocol):
@@ -35,6 +37,10 @@ class Carrier(Protocol):
     native: Connection
 
     def flush_soon(self) -> None: ...
+
+    def refused(self, call: "H2Call[Any]", status: Status) -> None:
+        """The engine has turned the call's stream away without looking at it: start it again, or end it so."""
+        ...
 
     def ended(self, call: "H2Call[Any]", error: RpcError | None) -> None:
         """The call is over (None: OK, or cancelled by us)."""
@@ -58,6 +64,8 @@ class H2Call(Generic[Item]):
         self._carrier: Carrier
         self._stream: Stream
         self._answered = False
+        self._early: Status | None = None
+        self._moved = False
         self._cancelled = False
         self._over = False
         self._error: RpcError | None = None
@@ -68,6 +76,17 @@ class H2Call(Generic[Item]):
         self._loop = asyncio.get_running_loop()
         self._timer = None if timeout is None else self._loop.call_later(timeout, self._expire)
 
+    def may_move(self, *, progress: bool) -> bool:
+        """Whether a call that no engine has seen may be started again.
+
+        That costs no attempt on a worker (the "transparent retries" of gRPC). Without ``progress``, when no other call
+        got further either, it is so once: who turns everything away would be asked forever.
+        """
+        if self._over or self._request is None or (self._moved and not progress):
+            return False
+        self._moved = self._moved or not progress
+        return True
+
     def start(self, carrier: Carrier) -> None:
         """Run on ``carrier``. Only for a call whose request no engine has seen."""
         assert self._request is not None
@@ -76,12 +95,23 @@ class H2Call(Generic[Item]):
         carrier.native.open(self._stream)
         carrier.flush_soon()
 
+    def leave(self) -> None:
+        """Off the connection, to be started again."""
+        self._carrier.native.drop(self._stream)
+        self._carrier.flush_soon()
+
     def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
         """See ``RowCall``; for a call with a layout that was answered."""
         if self._over or self._layout is None or not self._answered:
             return False
         self._feed = feed_of(self._stream, table, rows) or self._feed
         return self._feed is not None
+
+    def unsaid(self) -> list[Tokens]:
+        """See ``RowCall``."""
+        notes = self._notes[:]
+        self._notes.clear()
+        return notes
 
     async def read(self) -> list[Item]:
         while True:
@@ -139,6 +169,8 @@ class H2Call(Generic[Item]):
                 # What came with it, if anything, is no message: an error page, say.
                 self._end(status.error(established=False))
                 self._stream.abandon()
+            else:
+                self._early = headers.early
             return
         status = headers.status if end else Status("INTERNAL", "headers in the middle of the answer")
         if status.name == "OK" and self._stream.cut:
@@ -150,7 +182,10 @@ class H2Call(Generic[Item]):
         if not self._over and self._stream.closed:
             failure = self._stream.error
             if failure is None:
-                self._finish(Status("UNKNOWN", "the stream ended without a status"))
+                early = None if self._stream.messages or self._stream.cut else self._early
+                self._finish(early or Status("UNKNOWN", "the stream ended without a status"))
+            elif failure[0] == _REFUSED_STREAM:
+                self._carrier.refused(self, reset_status(*failure))
             else:
                 self._finish(reset_status(*failure))
         wake(self._arrived)

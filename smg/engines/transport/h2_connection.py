@@ -25,11 +25,21 @@ _ENHANCE_YOUR_CALM = 11
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Time limits in seconds: to connect, of silence before a ping, and for its answer."""
+    """Time limits in seconds: to connect, of silence before a ping, and for its answer.
+
+    As long as nothing but answers to pings comes, each ping waits four times as long as the one before, up to
+    ``patience``: by default gRPC's servers end a connection, and all that runs on it, at the third ping in a row that
+    comes less than five minutes after another.
+    """
 
     connect: float = 5.0
     keepalive: float = 30.0
     answer: float = 10.0
+    patience: float = 310.0
+
+    def calmer(self) -> "Timing":
+        """For an engine that finds us too eager."""
+        return msgspec.structs.replace(self, keepalive=max(self.keepalive, min(2 * self.keepalive, self.patience)))
 
 
 class Owner(Protocol):
@@ -65,9 +75,15 @@ class H2Connection:
         # The peer's SETTINGS have been seen to.
         self._steady = False
         self._leaving = False
+        # A call has got further than to be sent.
+        self._served = False
         self._flushing = False
         self._told: tuple[int, int, str] | None = None
+        # When input came last, how often it has come, and how often (and how many answers to pings) at the last ping.
         self._heard = 0.0
+        self._inputs = 0
+        self._before = (0, 0)
+        self._pause = timing.keepalive
         self._timer: asyncio.TimerHandle | None = None
         # A connection is not of the request that needed it first: what goes on from here must not keep that one alive.
         self._connecting = self._loop.create_task(self._connect(address, roots), context=contextvars.Context())
@@ -87,6 +103,10 @@ class H2Connection:
         if not self._flushing and self._link is not None and self.native.pending:
             self._flushing = True
             self._loop.call_soon(self._flush)
+
+    def refused(self, call: H2Call[Any], status: Status) -> None:
+        # However often others got through: nobody knows when the next one may.
+        self._move(call, status, progress=False)
 
     def ended(self, call: H2Call[Any], error: RpcError | None) -> None:
         self.calls.discard(call)
@@ -114,6 +134,7 @@ class H2Connection:
     def settle(self) -> None:
         """Bring what has arrived to the calls, headers first."""
         self._heard = self._loop.time()
+        self._inputs += 1
         native = self.native
         for stream, block, end in native.take_headers():
             try:
@@ -123,6 +144,7 @@ class H2Connection:
                 self.lost(str(error))
                 return
             if stream is not None and isinstance(stream.owner, H2Call):
+                self._served = True
                 stream.owner.on_headers(headers, end)
         for stream in native.take_ready():
             if isinstance(stream.owner, H2Call):
@@ -140,11 +162,12 @@ class H2Connection:
             return
         if native.settled and not self._settled.done():
             self._settled.set_result(None)
+            self._spread()
         self._steady = native.settled
         if native.goaway != self._told:
             self._drain()
         elif native.exhausted:
-            self._hand_over()
+            self._hand_over(Status("UNAVAILABLE", "the connection has no stream ids left"))
         self.flush_soon()
 
     def lost(self, details: str) -> None:
@@ -159,8 +182,11 @@ class H2Connection:
         if self._link is not None:
             self._link.close()
         self._leave(calm=False)
+        ended = Status("UNAVAILABLE", details)
+        if self.native.settled:
+            self._hand_over(ended)
         for call in list(self.calls):
-            call.fail(Status("UNAVAILABLE", details))
+            call.fail(ended)
 
     # -- life
 
@@ -179,11 +205,17 @@ class H2Connection:
             self._timer = self._loop.call_later(self._timing.keepalive, self._beat)
 
     def _beat(self) -> None:
-        """Ask for a sign of life after a time of silence."""
-        silence = self._loop.time() - self._heard
-        if silence < self._timing.keepalive:
-            self._timer = self._loop.call_later(self._timing.keepalive - silence, self._beat)
+        """Ask for a sign of life after a time of silence, while calls wait for one."""
+        inputs, pongs = self._before
+        if self._inputs - inputs > self.native.pongs - pongs:
+            self._pause = self._timing.keepalive
+        left = self._heard + self._pause - self._loop.time()
+        if not self.calls or left > 0:
+            wait = min(left, self._timing.keepalive) if left > 0 else self._timing.keepalive
+            self._timer = self._loop.call_later(wait, self._beat)
             return
+        self._pause = max(self._pause, min(4 * self._pause, self._timing.patience))
+        self._before = self._inputs, self.native.pongs
         self.native.ping()
         self.flush_soon()
         self._timer = self._loop.call_later(self._timing.answer, self._listen, self._heard)
@@ -199,22 +231,43 @@ class H2Connection:
         assert self.native.goaway is not None
         self._told = last, code, text = self.native.goaway
         self._leave(calm=code == _ENHANCE_YOUR_CALM)
-        for stream in self.native.streams:
-            if stream.id > last and isinstance(stream.owner, H2Call):
-                stream.owner.fail(Status("UNAVAILABLE", f"GOAWAY (HTTP/2 error {code}) {text}".strip()))
-        self._hand_over()
+        refusal = Status("UNAVAILABLE", f"GOAWAY (HTTP/2 error {code}) {text}".strip())
+        # Proxies say it after so many requests (nginx: 1000), whatever is on its way to them.
+        turned_away = [stream for stream in self.native.streams if stream.id > last]
+        self._served = self._served or len(self.native.streams) > len(turned_away)
+        for stream in turned_away:
+            if isinstance(stream.owner, H2Call):
+                self._move(stream.owner, refusal, progress=self._served)
+        self._hand_over(refusal)
         if not self.calls:
             self.close("the engine said GOAWAY")
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, otherwise: Status) -> None:
         """No stream can be opened any more: those that wait for it go to another connection."""
         self._leave(calm=False)
         for stream in self.native.queued:
-            call = stream.owner
-            if isinstance(call, H2Call):
-                self.native.drop(stream)
-                self.calls.discard(call)
-                self._owner.restart(call)
+            if isinstance(stream.owner, H2Call):
+                self._move(stream.owner, otherwise, progress=self._served)
+
+    def _spread(self) -> None:
+        """Now that the engine has said how many streams it takes: other connections may have places for the rest."""
+        if self.native.goaway is not None:
+            return
+        for stream in self.native.queued:
+            if isinstance(stream.owner, H2Call):
+                self._restart(stream.owner)
+
+    def _restart(self, call: H2Call[Any]) -> None:
+        call.leave()
+        self.calls.discard(call)
+        self._owner.restart(call)
+
+    def _move(self, call: H2Call[Any], otherwise: Status, *, progress: bool) -> None:
+        """Start a call again, which the engine has not seen; one that may not be ends as ``otherwise`` says."""
+        if call.may_move(progress=progress):
+            self._restart(call)
+        else:
+            call.fail(otherwise)
 
     def _leave(self, *, calm: bool) -> None:
         if not self._leaving:

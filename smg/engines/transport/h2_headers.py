@@ -88,6 +88,15 @@ class Headers:
         return Status("UNKNOWN", "the answer has no grpc-status") if end else None
 
     @cached_property
+    def early(self) -> Status | None:
+        """The status of an answer without messages that ends after its headers, not with them.
+
+        Proxies over Go's HTTP library (Caddy) make that of an answer of trailers only: its headers and an empty DATA
+        frame.
+        """
+        return self.status if any(name == b"grpc-status" for name, _ in self.fields) else None
+
+    @cached_property
     def status(self) -> Status:
         """What trailers say."""
         trailers = {name.decode("latin-1"): value.decode("utf-8", "replace") for name, value in self.fields}

@@ -14,6 +14,16 @@ from typing import Protocol
 from smg._native.h2 import Connection
 from smg.engines.transport.address import Address
 
+# A host that is gone without a word: seconds of silence before TCP asks, between questions, how many, and milliseconds
+# that what was sent may stay unconfirmed. Firewalls and load balancers see, too, that the connection is still wanted.
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 40_000),
+)
+
 
 class Peer(Protocol):
     """What a link tells of."""
@@ -154,6 +164,7 @@ async def connect(address: Address, roots: bytes | None, peer: Peer) -> Link:
             sock.setblocking(False)
             await loop.sock_connect(sock, target)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _keep_alive(sock)
             return SocketLink(sock, peer)
         except OSError as error:
             failure = error
@@ -169,11 +180,17 @@ async def _connect_tls(host: str, port: int, roots: bytes | None, peer: Peer) ->
     # Reading the system's trust store takes a while.
     context = await loop.run_in_executor(None, _tls_context, roots)
     transport, link = await loop.create_connection(lambda: TlsLink(peer), host, port, ssl=context)
+    _keep_alive(transport.get_extra_info("socket"))
     spoken = transport.get_extra_info("ssl_object")
     if spoken is None or spoken.selected_alpn_protocol() != "h2":
         link.close()
         raise OSError("the peer does not offer HTTP/2")
     return link
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    for option in _KEEPALIVE:
+        sock.setsockopt(*option)
 
 
 def _tls_context(roots: bytes | None) -> ssl.SSLContext:

@@ -87,6 +87,12 @@ class ZmqSource:
         self._feed = feed_of(self._intake, table, rows) or self._feed
         return self._feed is not None
 
+    def unsaid(self) -> list[TokenBatch]:
+        """See ``core.backends.RowSource``."""
+        batches = [_batch(tokens) for tokens in self._notes]
+        self._notes.clear()
+        return batches
+
     async def cancel(self, reason: str) -> None:
         self._stop(reason)
 

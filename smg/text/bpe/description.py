@@ -22,7 +22,7 @@ _MARKS = (
 _DEEPSEEK3 = (
     r"\p{N}{1,3}",
     "[一-龥぀-ゟ゠-ヿ]+",
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
     + _BLANKS,
 )
 
@@ -122,6 +122,7 @@ def describe(serialised: str | bytes) -> Description:
         raise NotByteBpe(f"not a byte-pair model: {error}") from None
     _check_model(told.model)
     kind, digits = _split(told.pre_tokenizer)
+    nfc = _is_nfc(told.normalizer)
     letters = _byte_letters()
     vocab = told.model.vocab
     try:
@@ -131,8 +132,8 @@ def describe(serialised: str | bytes) -> Description:
             words=_spelled(vocab, letters) if told.model.ignore_merges else None,
             kind=kind,
             digits=digits,
-            nfc=_is_nfc(told.normalizer),
-            added=_plain(told.added_tokens),
+            nfc=nfc,
+            added=_plain(told.added_tokens, nfc),
         )
     except KeyError as error:
         raise NotByteBpe(f"the vocabulary lacks {error}") from None
@@ -170,7 +171,8 @@ def _expression(cut: Mapping[str, Any]) -> str:
         raise NotByteBpe(f"a step {cut.get('type')} of the pre-tokenizer")
     if not isinstance(pattern, dict) or not isinstance(pattern.get("Regex"), str):
         raise NotByteBpe("words are split at a fixed text")
-    return str(pattern["Regex"])
+    # Some files have the characters, others their escapes.
+    return str(pattern["Regex"]).replace("\r", r"\r").replace("\n", r"\n")
 
 
 def _is_nfc(told: Mapping[str, Any] | None) -> bool:
@@ -181,11 +183,28 @@ def _is_nfc(told: Mapping[str, Any] | None) -> bool:
     return True
 
 
-def _plain(added: Sequence[AddedToken]) -> list[AddedToken]:
+def _plain(added: Sequence[AddedToken], normalizes: bool) -> list[AddedToken]:
     for token in added:
-        if token.single_word or token.lstrip or token.rstrip or token.normalized or not token.content:
+        beside = token.single_word or token.lstrip or token.rstrip
+        if beside or (token.normalized and normalizes) or not token.content:
             raise NotByteBpe(f"the added token {token.content!r} looks at what stands beside it")
+    later = [token.content for token in added if token.normalized]
+    first = [token.content for token in added if not token.normalized]
+    # Those are looked for in what these leave, which is the same as looking for all at once unless they can overlap.
+    if _touch(first, later) or _touch(later, first):
+        raise NotByteBpe("added tokens of two kinds can overlap")
     return list(added)
+
+
+def _touch(texts: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether one of ``texts`` contains one of ``others`` or ends as one begins."""
+    whole = set(others)
+    begun = {text[:end] for text in others for end in range(1, len(text) + 1)}
+    return any(
+        text[start:] in begun or any(text[start:end] in whole for end in range(start + 1, len(text)))
+        for text in texts
+        for start in range(len(text))
+    )
 
 
 def _merge(vocab: Mapping[str, int], merge: str | tuple[str, str]) -> tuple[int, int, int]:

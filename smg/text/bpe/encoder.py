@@ -56,7 +56,9 @@ class FastEncoder:
             if flags & _FOLDS and "'\u017f" in text:
                 return self._hand_over(text, "a long s behind an apostrophe")
             if self.normalised and flags & _RECENT:
-                return self._hand_over(text, "characters whose normal form Python may not know")
+                return self._hand_over(
+                    text, "characters of which the library and Python may know different normal forms"
+                )
             if self.normalised and flags & _NFC_CHECK:
                 try:
                     data, marks = self._normal(data, marks)

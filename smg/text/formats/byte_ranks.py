@@ -7,16 +7,19 @@ ranks. A word that has a rank as a whole is one token, whatever its merges say.
 
 from collections.abc import Mapping
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from smg.text.formats.loaded import FormatError
 from smg.text.token_bytes import byte_letters
 
 
-def from_ranks(ranks: Mapping[bytes, int], specials: Mapping[str, int], pattern: str, first_id: int = 0) -> Tokenizer:
+def from_ranks(
+    ranks: Mapping[bytes, int], specials: Mapping[str, int], pattern: str, first_id: int = 0, nfc: bool = False
+) -> Tokenizer:
     """Build the tokenizer; the id of a rank is ``first_id`` plus the rank, ``specials`` have ids of their own.
 
-    ``pattern`` cuts a text into words, in the syntax of the tokenizers library.
+    ``pattern`` cuts a text into words, in the syntax of the tokenizers library; ``nfc``: which is first brought into
+    Unicode normal form C.
 
     Raises:
         FormatError: the ranks lack a byte, or two tokens share an id.
@@ -35,6 +38,8 @@ def from_ranks(ranks: Mapping[bytes, int], specials: Mapping[str, int], pattern:
         for left, right in _ways(token, ranks)
     ]
     out = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=True))
+    if nfc:
+        out.normalizer = normalizers.NFC()
     out.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(pattern), "isolated"),

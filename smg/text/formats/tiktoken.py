@@ -23,11 +23,13 @@ _LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+")
 
 
 class Family(msgspec.Struct, frozen=True):
-    """What a family's files do not say: ``pattern`` of words, ``specials`` by the number of ranks, ``defaults``."""
+    """What a family's files do not say: ``pattern`` of words, ``specials`` by the number of ranks, ``defaults``, and
+    whether its own tokenizer brings a text into normal form C (``nfc``)."""
 
     pattern: str
     specials: Callable[[int], dict[str, int]] = lambda ranks: {}
     defaults: dict[str, Any] = {}
+    nfc: bool = False
 
 
 def read(path: Path, config: Mapping[str, Any], model: Mapping[str, Any]) -> Loaded:
@@ -43,7 +45,7 @@ def read(path: Path, config: Mapping[str, Any], model: Mapping[str, Any]) -> Loa
     taken = set(declared.values())
     specials = {text: number for text, number in specials.items() if number not in taken and text not in declared}
     specials = dict(sorted((specials | declared).items(), key=lambda entry: entry[1]))
-    return Loaded(from_ranks(ranks, specials, family.pattern), family.defaults)
+    return Loaded(from_ranks(ranks, specials, family.pattern, nfc=family.nfc), family.defaults)
 
 
 def is_rank_file(path: Path) -> bool:
@@ -80,7 +82,7 @@ def _family(path: Path, config: Mapping[str, Any], model: Mapping[str, Any], ran
     if "tokenization_kimi" in code or kind in ("kimi_k2", "kimi_k25", "kimi_k3"):
         return Family(KIMI_SPLIT, _kimi)
     if kind == "qwen" or config.get("tokenizer_class") == "QWenTokenizer" or path.name == "qwen.tiktoken":
-        return Family(splits.QWEN2, _qwen, {"eos_token": "<|endoftext|>"})
+        return Family(splits.QWEN2, _qwen, {"eos_token": "<|endoftext|>"}, nfc=True)
     if kind == "gpt_oss" or path.name in ("o200k_base.tiktoken", "o200k_harmony.tiktoken"):
         return Family(O200K_SPLIT, _harmony, {"bos_token": "<|startoftext|>", "eos_token": "<|return|>"})
     if path.name in _OPENAI:

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from smg.core.errors import GatewayError
+from smg.text.shield import reveal
 
 Turn: TypeAlias = dict[str, Any]
 
 
 def refuse(message: str) -> GatewayError:
     """The error for a conversation that the format has no place for."""
-    return GatewayError("process_messages_failed", message)
+    return GatewayError("process_messages_failed", reveal(message))
 
 
 def to_json(value: Any) -> str:

@@ -200,6 +200,22 @@ async def test_cancelling_ends_the_read_that_feeds(at, pipe, reason):
     await until(lambda: at.core.aborts == ["r"])
 
 
+async def test_what_was_fed_is_told_also_when_the_read_was_broken_off(at, pipe):
+    at.core.tokens = lambda add: [40] * 60
+    rows = Rows(await at.open(), pipe)
+    await rows.begin()
+    at.core.stall = True
+    reading = asyncio.create_task(rows.finish())
+    await asyncio.sleep(0.05)
+    rows.source.take(0, [41], 3, 7)
+    assert rows.ids()[-1] == 41
+    reading.cancel()
+    await asyncio.wait({reading})
+    [told] = rows.source.unsaid()
+    assert (told.ids, told.prompt_tokens, told.cached_tokens) == ([], 3, 7)
+    assert rows.source.unsaid() == []
+
+
 async def test_the_deadline(at, pipe):
     at.core.tokens = lambda add: [40] * 60
     at.core.delay = 0.05

@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -114,7 +114,7 @@ def test_long_texts_in_no_normal_form():
 
 
 # Alone and among others: what each character of a newer Unicode version is, is asked of the library, not of Python.
-RECENT = [chr(code) for code in range(0x110000) if classes()[code] & 0x40]
+RECENT = [chr(code) for code in range(0x110000) if classes()[code] & 0x40 and classes()[code] & 15]
 
 
 @pytest.mark.parametrize("tokenizer", [pair for pair in PAIRS if pair.id.endswith("raw")])
@@ -124,6 +124,29 @@ def test_new_characters_need_no_library_where_nothing_is_normalised(tokenizer):
         some = RECENT[start : start + 50]
         for text in ("".join(some), " ".join(some), "a".join(some), " 1".join(some)):
             assert alone(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+# Marks and a pair that the library's normalizer does not know, beside some that it does.
+ODD_MARKS = "ae\u0301\u0316\u0334\u0345\u08ce\u08cf\u309a\U00010f47\U00010f4a\U00011930\U00011935\U00016ff0\U00011938"
+
+
+@pytest.mark.parametrize("tokenizer", [pair for pair in PAIRS if pair.id.endswith("nfc")])
+@given(text=st.text(st.sampled_from(ODD_MARKS), min_size=1, max_size=12))
+@example(text="\U00010f4a\U00010f47")
+@example(text="e\u08cf\u0301")
+@example(text="\U00011935\U00011930")
+def test_marks_that_only_one_side_knows_are_put_in_order_as_the_library_does(tokenizer, text):
+    assert fast_of(tokenizer).encode(text) == library(tokenizer)(text)
+
+
+def test_an_expression_may_have_newlines_themselves_or_their_escapes():
+    """As DeepSeek's files have them."""
+    for expressions in SPLITS:
+        written = tuple(text.replace(r"\r", "\r").replace(r"\n", "\n") for text in expressions)
+        tokenizer = trained(written, nfc=False)
+        fast = prove(tokenizer, library(tokenizer))
+        for text in PROBES:
+            assert fast.encode(text) == library(tokenizer)(text)
 
 
 def handed_over(tokenizer: Tokenizer, text: str) -> str:
@@ -195,11 +218,45 @@ def test_what_the_encoder_does_not_do_is_refused(tokenizer, why):
         prove(tokenizer, library(tokenizer))
 
 
-@pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip", "normalized"])
+@pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip"])
 def test_added_tokens_that_look_beside_them_are_refused(flag):
     tokenizer = Tokenizer.from_str(byte_level_json())
     tokenizer.add_tokens([AddedToken("<picky>", **{"normalized": False, flag: True})])
     with pytest.raises(NotByteBpe, match="<picky>"):
+        prove(tokenizer, library(tokenizer))
+
+
+def with_tokens(nfc: bool, *added: AddedToken) -> Tokenizer:
+    tokenizer = trained(next(iter(SPLITS)), nfc)
+    tokenizer.add_tokens(list(added))
+    return tokenizer
+
+
+def test_tokens_that_are_looked_for_in_normalised_text_are_refused_where_texts_are_normalised():
+    tokenizer = with_tokens(True, AddedToken("<｜User｜>", normalized=True))
+    with pytest.raises(NotByteBpe, match="User"):
+        prove(tokenizer, library(tokenizer))
+
+
+LATE = with_tokens(
+    False, *(AddedToken(text, normalized=True) for text in ("<｜User｜>", "<｜Us", "<｜User｜>>", "x<y", "[A]"))
+)
+
+
+@given(
+    text=st.lists(st.sampled_from([*SPECIALS, "<｜User｜>", "<｜Us", "er｜>", ">", "x<", "y", "[A", "]", "<"])).map(
+        "".join
+    )
+)
+def test_where_nothing_is_normalised_it_makes_no_difference(text):
+    """As in DeepSeek's files."""
+    assert alone(LATE).encode(text) == library(LATE)(text)
+
+
+@pytest.mark.parametrize("late", ["a<|im", "_end|>b", "im_start", "<|im_end|>x", "<think>"[1:-1]])
+def test_tokens_of_two_kinds_that_can_overlap_are_refused(late):
+    tokenizer = with_tokens(False, AddedToken(late, normalized=True))
+    with pytest.raises(NotByteBpe, match="overlap"):
         prove(tokenizer, library(tokenizer))
 
 

@@ -5,6 +5,7 @@ import codecs
 import importlib.util
 import json
 import random
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,20 @@ def test_families_and_their_special_tokens(tmp_path, name, files, specials):
     if not specials:
         assert tokenizer.token_id("<|x|>") == 2000
         assert tokenizer.encode("a<|x|>") == [*tokenizer.encode("a"), 2000]
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory):
+    oracle = library(CL100K.replace(r"\p{N}{1,3}", r"\p{N}"), {"<|im_end|>": len(ranks()) + 2})
+    return Tokenizer(write(tmp_path_factory.mktemp("qwen"), "qwen.tiktoken")), oracle
+
+
+@pytest.mark.parametrize("text", [*TEXTS, "e\u0301 a\u0323\u0302", "\u2001\u212b\uf94a<|im_end|>e\u0301"])
+def test_qwen_encodes_texts_in_normal_form_c_as_its_own_tokenizer_does(qwen, text):
+    tokenizer, oracle = qwen
+    expected = oracle.encode(unicodedata.normalize("NFC", text), allowed_special="all", disallowed_special=())
+    assert tokenizer.native
+    assert tokenizer.encode(text) == expected
 
 
 def test_gpt_oss_has_its_ids_whatever_its_ranks(tmp_path):
