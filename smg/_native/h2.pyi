@@ -15,6 +15,10 @@ class Connection(Streams):
         """How many pings the peer has answered."""
 
     @property
+    def steady(self) -> bool:
+        """Neither failed, nor told to go, nor out of stream ids: all that may be new belongs to streams."""
+
+    @property
     def goaway(self) -> tuple[int, int, str] | None:
         """(last stream id, HTTP/2 error code, debug text) once the peer has said GOAWAY, else None."""
 

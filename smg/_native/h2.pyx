@@ -101,6 +101,11 @@ cdef class Connection(Streams):
         buffer_clear(&self.go_text, 0)
 
     @property
+    def steady(self):
+        """Neither failed, nor told to go, nor out of stream ids: all that may be new belongs to streams."""
+        return not self.has_failed and not self.told_to_go and self.next_id <= LARGEST_WINDOW
+
+    @property
     def goaway(self):
         """(last stream id, HTTP/2 error code, debug text) once the peer has said GOAWAY, else None."""
         if not self.told_to_go:

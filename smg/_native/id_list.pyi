@@ -11,6 +11,9 @@ def compact(ids: Sequence[int]) -> Sequence[int]:
     Raises OverflowError for one of many that is no uint32.
     """
 
+def are_ids(ids: Sequence[int]) -> bool:
+    """Whether all of ``ids`` could be token ids: not negative, and of at most 31 bits. Raises TypeError for no ints."""
+
 def joined(head: Sequence[int], tail: Sequence[int]) -> Sequence[int]:
     """Return the ids of ``head`` and ``tail``, lists or arrays, in one; maybe one of them as it is."""
 

@@ -11,13 +11,20 @@ from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_FromLong
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from smg._native.small_int cimport small_int
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+
 cdef enum:
     _LONG = 16 * 1024
+    # No vocabulary has more.
+    _LAST = 0x7FFFFFFF
 
 LONG_IDS = _LONG
 
@@ -82,6 +89,20 @@ cdef int32_t *narrow(object ids, int64_t *count) except NULL:
 def compact(ids not None):
     """See the stub."""
     return array("I", ids) if type(ids) is list and len(ids) >= _LONG else ids
+
+
+def are_ids(ids not None):
+    """See the stub."""
+    cdef long long value
+    cdef int overflow = 0
+    if type(ids) is not list:
+        return not ids or (min(ids) >= 0 and max(ids) <= _LAST)
+    for item in <list>ids:
+        if not small_int(<PyObject *>item, &value):
+            value = PyLong_AsLongLongAndOverflow(item, &overflow)
+        if overflow or value < 0 or value > _LAST:
+            return False
+    return True
 
 
 def joined(head, tail):

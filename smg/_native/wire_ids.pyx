@@ -21,6 +21,8 @@ cdef extern from "Python.h":
 cdef enum:
     # Wire type of a field with a length.
     _BYTES = 2
+    # So many ids have room on the stack.
+    _FEW = 1024
 
 
 cdef inline size_t _width(uint64_t value) noexcept nogil:
@@ -111,6 +113,22 @@ cdef bytes _with_array(bytes message, const uint32_t[::1] ids, uint64_t outer, u
     return data
 
 
+cdef bytes _with_few(bytes message, PyObject **items, size_t count, uint64_t outer, uint64_t inner):
+    """As ``with_ids``, reading each int once."""
+    cdef uint32_t[_FEW] ids
+    cdef size_t at
+    cdef int64_t size = 0, value
+    cdef uint8_t *out = NULL
+    for at in range(count):
+        value = _id(items[at])
+        ids[at] = <uint32_t>value
+        size += _id_width(value)
+    cdef bytes data = _begun(message, size, outer, inner, &out)
+    for at in range(count):
+        out = _put_id(out, ids[at])
+    return data
+
+
 def with_ids(bytes message not None, ids, uint64_t outer, uint64_t inner):
     if not (1 <= outer <= 15 and 1 <= inner <= 15):
         raise ValueError("only field numbers of one byte")
@@ -121,6 +139,9 @@ def with_ids(bytes message not None, ids, uint64_t outer, uint64_t inner):
     cdef PyObject **items = PySequence_Fast_ITEMS(values)
     cdef size_t count = PySequence_Fast_GET_SIZE(values)
     cdef uint8_t *out = NULL
-    cdef bytes data = _begun(message, _measure(items, count), outer, inner, &out)
+    cdef bytes data
+    if count <= _FEW:
+        return _with_few(message, items, count, outer, inner)
+    data = _begun(message, _measure(items, count), outer, inner, &out)
     _pack(items, count, out)
     return data

@@ -61,7 +61,7 @@ async def route(
         found.paths,
         found.feature,
         forwarded(ctx, request.headers),
-        hints(request.headers),
+        hints(ctx.headers),
         fields.get("stream") is True,
     )
     ask_for_usage(call, dialect)

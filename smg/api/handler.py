@@ -68,12 +68,12 @@ async def _handle(
 ) -> HTTPResponse | None:
     # Sanic stops reading while a large body waits in its buffer; unless it reads on, a disconnect goes unnoticed.
     transport(request).resume_reading()
-    look_into(request, ctx, services)
+    look_into(ctx, services)
     kind, call = await route(dialect.name, request, ctx, services)
     if call is not None:
         manner = DialectManner(dialect, request, params, ctx, call.model.id)
         return await forward(manner, request, ctx, services, call)
-    decoded = await decoded_body(dialect.decode, request.body, request.headers, params, ctx)
+    decoded = await decoded_body(dialect.decode, request.body, ctx.headers, params, ctx)
     if len(request.body) > LARGE_BODY:
         # An image in it is megabytes, which the decoded request has once more.
         request.body = decoded.raw = b""
@@ -97,13 +97,13 @@ async def _handle(
         await generation.aclose(reason)
 
 
-def look_into(request: Request, ctx: RequestContext, services: Services) -> None:
+def look_into(ctx: RequestContext, services: Services) -> None:
     """Have the request's generations recorded for the client, if it asks for that.
 
     Raises:
         GatewayError: ``permission_denied`` (403): it may not.
     """
-    if request.headers.get(DEBUG_HEADER, "").lower() not in ("1", "true"):
+    if ctx.headers.get(DEBUG_HEADER, "").lower() not in ("1", "true"):
         return
     if not ctx.principal.admin and not services.settings.telemetry.debug_header:
         raise GatewayError("permission_denied", f"{DEBUG_HEADER} needs an admin key, or --debug-header.")

@@ -76,7 +76,7 @@ class DialectManner:
     def _encoder(self) -> StreamEncoder:
         if self._made is None:
             try:
-                decoded = self._dialect.decode(self._request.body, self._request.headers, self._params, self._ctx)
+                decoded = self._dialect.decode(self._request.body, self._ctx.headers, self._params, self._ctx)
             except GatewayError:
                 decoded = GenerationRequest(self._dialect.name, self._model, stream=True)
             meta = Meta(decoded, self._model, clock.created(), NoDecoder(), forwarded=True)

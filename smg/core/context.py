@@ -1,7 +1,7 @@
 """RequestContext: what every layer may ask about the request it works for."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -114,7 +114,8 @@ class RequestContext(msgspec.Struct):
     ``deadline`` is a reading of ``clock.monotonic`` or None; ``notes`` collects operator facts ("worker", "reason",
     "attempts", "error") for the access log, response headers and the debug window. ``debug`` takes what is to be shown
     of the request's generations to who asked for it, None when nobody did. ``timed``: ``cancel`` is told when the
-    deadline has passed, so that nobody else needs a timer for it.
+    deadline has passed, so that nobody else needs a timer for it. ``headers`` are the client's, by names in small
+    letters; of those that came several times the first one.
     """
 
     request_id: str
@@ -127,6 +128,7 @@ class RequestContext(msgspec.Struct):
     notes: dict[str, str] = msgspec.field(default_factory=dict)
     debug: list[Any] | None = None
     timed: bool = False
+    headers: Mapping[str, str] = {}
 
     @property
     def tenant(self) -> str:
@@ -134,4 +136,7 @@ class RequestContext(msgspec.Struct):
 
     def remaining(self) -> float | None:
         """Seconds until the deadline (never negative), or None when there is none."""
-        return None if self.deadline is None else max(0.0, self.deadline - clock.monotonic())
+        if self.deadline is None:
+            return None
+        left = self.deadline - clock.monotonic()
+        return left if left > 0.0 else 0.0

@@ -257,7 +257,7 @@ class GenerationRequest(msgspec.Struct):
     @property
     def choices(self) -> int:
         """Number of choices of the whole answer."""
-        return self.n * max(1, len(self.prompts))
+        return self.n * (len(self.prompts) or 1)
 
     def media(self) -> Iterator[tuple[str, MediaPart]]:
         """All media in the order of the prompt, each with the path of its part in the body."""

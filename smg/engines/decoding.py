@@ -8,6 +8,7 @@ their ids.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from smg._native.id_list import are_ids
 from smg._native.wire import Layout
 from smg.core.backends import EngineRequest
 from smg.core.batch import TokenBatch, TokenLogprobs
@@ -17,13 +18,11 @@ from smg.engines.transport.base import Tokens
 # Anything else is the engine's own way to say stop: unset, or a name newer than this table (repetition).
 _FINISHES: Mapping[str, str] = {"length": "length", "abort": "abort", "error": "error"}
 
-_LAST_ID = 2**31 - 1
-
 
 def check_ids(ids: Sequence[int]) -> None:
     """Raise ValueError when an engine has sent what is no token id: no vocabulary has more than 31 bits."""
-    if ids and not 0 <= min(ids) <= max(ids) <= _LAST_ID:
-        raise ValueError(f"a token id that is not between 0 and {_LAST_ID}")
+    if not are_ids(ids):
+        raise ValueError("a token id that is not between 0 and 2147483647")
 
 
 class StreamDecoder:
@@ -111,6 +110,7 @@ class StreamDecoder:
 
     def _best_cached(self, index: int, count: int) -> int:
         """Early chunks may say 0: keep the highest count the choice has shown."""
-        best = max(count, self._cached.get(index, 0))
-        self._cached[index] = best
+        best = self._cached.get(index, 0)
+        if count > best:
+            self._cached[index] = best = count
         return best

@@ -56,7 +56,9 @@ class Chain:
     ) -> None:
         self.choice = choice
         self.plain = reasoning is None and tools is None
-        self.markers = tuple(marker for parser in (reasoning, tools) if parser for marker in parser.markers)
+        self.markers: tuple[str, ...] = ()
+        if not self.plain:
+            self.markers = tuple(marker for parser in (reasoning, tools) if parser for marker in parser.markers)
         self._reasoning = reasoning or Passthrough(start)
         self._tools = tools or Passthrough(start)
         # Text that passes through is never held.

@@ -1,6 +1,7 @@
 """Folds events into a whole answer, for buffered responses, storage and budgets."""
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -74,6 +75,13 @@ class Answer(msgspec.Struct):
     usage: Usage = Usage()
 
 
+_Scored: TypeAlias = TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta
+_Other: TypeAlias = ReasoningDelta | ToolCallStart | ToolCallDelta | ToolCallEnd | Refusal | Annotation | PromptLogprobs
+
+# Those of the others that have ids and log probabilities; a union of types would be made anew for each event.
+_WITH_IDS = (ReasoningDelta, ToolCallStart, ToolCallDelta)
+
+
 class Accumulator:
     """Feed it events, read ``answer``. A Failure event raises the error it stands for."""
 
@@ -85,33 +93,40 @@ class Accumulator:
 
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:
-            match event:
-                case TextDelta(logprobs=None, ids=None):
-                    self._add(event.choice, "text", event.text)
-                case Usage():
-                    self.answer.usage = event
-                case Failure():
-                    raise GatewayError(
-                        event.code,
-                        event.message,
-                        status=event.status,
-                        retry_after=event.retry_after,
-                        param=event.param,
-                    )
-                case _:
-                    self._choice(event)
+            # What nearly every event of an answer is comes first.
+            if isinstance(event, TextDelta):
+                self._text(event)
+            elif isinstance(event, Usage):
+                self.answer.usage = event
+            elif isinstance(event, Finish):
+                self.answer.choices[event.choice].finish = event
+            elif isinstance(event, Failure):
+                raise GatewayError(
+                    event.code, event.message, status=event.status, retry_after=event.retry_after, param=event.param
+                )
+            else:
+                self._more(event)
 
-    def _choice(self, event: Event) -> None:
-        assert not isinstance(event, Usage | Failure)
+    def _text(self, event: TextDelta) -> None:
+        if event.logprobs is None and event.ids is None:
+            self._add(event.choice, "text", event.text)
+            return
+        self._score(event)
+        self._add(event.choice, "text", event.text, event.logprobs or ())
+
+    def _score(self, event: _Scored) -> None:
         choice = self.answer.choices[event.choice]
-        if isinstance(event, TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta):
-            if event.logprobs is not None:
-                choice.logprobs += event.logprobs
-            if event.ids is not None:
-                choice.ids += event.ids
+        if event.logprobs is not None:
+            choice.logprobs += event.logprobs
+        if event.ids is not None:
+            choice.ids += event.ids
+
+    def _more(self, event: _Other) -> None:
+        """Take what is neither text nor the end."""
+        choice = self.answer.choices[event.choice]
+        if isinstance(event, _WITH_IDS):
+            self._score(event)
         match event:
-            case TextDelta():
-                self._add(event.choice, "text", event.text, event.logprobs or ())
             case ReasoningDelta():
                 self._add(event.choice, "reasoning", event.text)
                 if event.signature is not None:
@@ -132,8 +147,6 @@ class Accumulator:
                 self._span(event.choice, "text").annotations.append(event.annotation)
             case PromptLogprobs():
                 choice.prompt_logprobs += event.rows
-            case Finish():
-                choice.finish = event
 
     def _add(self, choice: int, kind: str, text: str, logprobs: Sequence[TokenLogprobs] = ()) -> None:
         """Put ``text`` behind what there is of ``choice``; empty text begins no span."""
@@ -161,8 +174,10 @@ class Accumulator:
         for index, choice in enumerate(self.answer.choices):
             for span, pieces in zip(choice.spans, self._pieces[index], strict=True):
                 span.text = "".join(pieces)
-            choice.text = "".join([span.text for span in choice.spans if span.kind == "text"])
-            choice.reasoning = "".join([span.text for span in choice.spans if span.kind == "reasoning"])
+                if span.kind == "text":
+                    choice.text += span.text
+                elif span.kind == "reasoning":
+                    choice.reasoning += span.text
             for number, pieces in self._arguments[index].items():
                 choice.calls[number].arguments = "".join(pieces)
         return self.answer

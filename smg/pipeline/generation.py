@@ -338,9 +338,12 @@ class Generation:
 
     def _complete(self) -> bool:
         """All choices are over, and the engine has ended too or has to be told so."""
-        if not all(choice.over for choice in self._choices):
-            return False
-        return all(choice.ended for choice in self._choices) or any(choice.runs_on for choice in self._choices)
+        ended = True
+        for choice in self._choices:
+            if not choice.over:
+                return False
+            ended = ended and choice.ended
+        return ended or any(choice.runs_on for choice in self._choices)
 
     def _broken(self, error: GatewayError) -> None:
         """The stream broke: give out what is held, then the Failure (field case MS-10)."""

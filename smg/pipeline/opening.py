@@ -26,9 +26,13 @@ def open_choices(
     choices: list[Choice] = []
     for index in range(first, first + request.n):
         chain = plan.reading.chain(request, index)
-        token_id, sealed = plan.text.tokenizer.token_id, chain.seals.texts
-        markers = tuple(Marker(marker, token_id(marker), marker in sealed) for marker in chain.markers)
-        tokens = {marker.text: marker.token for marker in markers if marker.sealed and marker.token is not None}
+        token_id = plan.text.tokenizer.token_id
+        markers: tuple[Marker, ...] = ()
+        tokens: dict[str, int] = {}
+        if chain.markers:
+            sealed = chain.seals.texts
+            markers = tuple(Marker(marker, token_id(marker), marker in sealed) for marker in chain.markers)
+            tokens = {marker.text: marker.token for marker in markers if marker.sealed and marker.token is not None}
         spec = RowSpec(
             choice=index,
             skip_special_tokens=request.skip_special_tokens,

@@ -115,13 +115,13 @@ class FleetRouter:
         """Choose one; ``held`` are leases of the same request, whose workers its circuit breakers have let through."""
         choice = self._policy.choose(query, candidates)
         place = candidates[choice.position]
-        permit = 0 if any(lease.worker.id == place.id for lease in held) else self.breakers.enter(place.worker)
+        permit = 0 if held and _has(held, place.id) else self.breakers.enter(place.worker)
         if permit is None:
             raise _NoPermit(place.id)
         lease = Lease(
             place.worker,
             choice.reason,
-            tokens=max(query.tokens - choice.matched, 0),
+            tokens=query.tokens - choice.matched if query.tokens > choice.matched else 0,
             matched=choice.matched,
             lacks=needs.missing(place.worker, query.wishes),
             permit=permit,
@@ -262,6 +262,10 @@ class FleetRouter:
     def _pools(self, model: str) -> Pools:
         """The workers of the model called ``model``. Raises GatewayError when there is no such model."""
         return self._current().of(model)
+
+
+def _has(held: Sequence[Lease], worker: str) -> bool:
+    return any(lease.worker.id == worker for lease in held)
 
 
 def outcome_of(error: GatewayError) -> Outcome:

@@ -47,9 +47,10 @@ def error_code(request: Request, ctx: RequestContext, status: int) -> str:
 
 def count(metrics: Metrics, request: Request, ctx: RequestContext, status: int) -> None:
     """Add a finished request to the counters and the latency histogram."""
-    path = path_label(request)
+    path, method = path_label(request), method_label(request)
+    metrics.http_requests_total.inc(method, path)
     metrics.http_responses_total.inc(path, str(status), error_code(request, ctx, status))
-    metrics.http_request_duration_seconds.observe(clock.monotonic() - ctx.started, method_label(request), path)
+    metrics.http_request_duration_seconds.observe(clock.monotonic() - ctx.started, method, path)
 
 
 def record(request: Request, ctx: RequestContext, status: int) -> None:

@@ -49,9 +49,8 @@ async def _answer(request: Request, endpoint: Sequence[Layer]) -> None:
     """Route and answer; what is raised becomes an answer too, as long as none has begun."""
     handled = False
     try:
-        route, _, parameters = request.app.router.get(
-            request.path, request.method, request.headers.getone("host", None)
-        )
+        host = request.ctx.smg.headers.get("host")
+        route, _, parameters = request.app.router.get(request.path, request.method, host)
         request.route = route
         for layer in endpoint:
             waiting = layer.enter(request)

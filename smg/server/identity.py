@@ -16,7 +16,7 @@ _LONGEST_STATE = 512
 def request_id(headers: Mapping[str, str], names: tuple[str, ...], prefix: str) -> str:
     """The client's own id from the first of ``names`` that is present and acceptable, else ``prefix`` and a new one."""
     for name in names:
-        value = headers.get(name)
+        value = headers.get(name.lower())
         if value is not None and ids.acceptable(value):
             return value
     return ids.request_id(prefix)
@@ -44,7 +44,8 @@ def _trace_state(headers: Mapping[str, str]) -> str:
 
 
 def context_of(headers: Mapping[str, str], naming: tuple[str, str], settings: ServerSettings) -> RequestContext:
-    """The context of a request that has just arrived; ``naming`` has the prefix of new ids and the endpoint's label."""
+    """The context of a request that has just arrived; ``naming`` has the prefix of new ids and the endpoint's label,
+    and ``headers`` are by names in small letters."""
     now = clock.monotonic()
     prefix, endpoint = naming
     return RequestContext(
@@ -53,4 +54,5 @@ def context_of(headers: Mapping[str, str], naming: tuple[str, str], settings: Se
         deadline=now + settings.request_timeout_secs,
         trace=trace_parent(headers),
         started=now,
+        headers=headers,
     )

@@ -14,7 +14,7 @@ from sanic.response import HTTPResponse
 
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
-from smg.server.accounting import count, method_label, outcome, path_label, peer, record
+from smg.server.accounting import count, outcome, peer, record
 from smg.server.active import ActiveRequests
 from smg.server.cors import preflight
 from smg.server.crowd import no_room
@@ -42,7 +42,8 @@ class Layer(NamedTuple):
 def _identify(request: Request) -> None:
     """Give the request its context, and keep it among the active ones until it is over."""
     app = request.app.ctx
-    ctx = context_of(request.headers, app.api.naming(request.path), app.settings.server)
+    assert isinstance(request, GatewayRequest)
+    ctx = context_of(request.fields, app.api.naming(request.path), app.settings.server)
     request.ctx.smg = ctx
     current_request.set(ctx.request_id)
     active: ActiveRequests = app.active
@@ -65,7 +66,6 @@ def _account(request: Request) -> None:
 def _accounted(request: Request) -> None:
     metrics: Metrics = request.app.ctx.services.metrics
     metrics.http_requests_active.add(v=-1)
-    metrics.http_requests_total.inc(method_label(request), path_label(request))
     count(metrics, request, request.ctx.smg, outcome(request))
 
 
@@ -99,7 +99,7 @@ def _turn_away(request: Request) -> None:
 def _limit_body(request: Request) -> None:
     """Refuse a body that says it is too long before a byte of it is read; a chunked one is counted while it comes."""
     limit: int = request.app.ctx.settings.server.max_payload_size
-    declared = request.headers.get("content-length", "")
+    declared = request.ctx.smg.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise GatewayError("request_too_large", f"The body has {declared} bytes; {limit} are allowed.")
     if request.stream is not None:
@@ -110,13 +110,13 @@ def _authenticate(request: Request) -> None:
     """Let in who may use the route, and note who it is."""
     ctx: RequestContext = request.ctx.smg
     assert request.route is not None
-    ctx.principal = request.app.ctx.gate.check(request.route.ctx.access, request.headers, peer(request))
+    ctx.principal = request.app.ctx.gate.check(request.route.ctx.access, ctx.headers, peer(request))
 
 
 def _read_body(request: Request) -> Awaitable[None] | None:
     """Have the whole body before the handler starts. One that is compressed is refused (415)."""
     if request.stream is not None and request.stream.request_body:
-        coding = request.headers.get("content-encoding", "").strip().lower()
+        coding = request.ctx.smg.headers.get("content-encoding", "").strip().lower()
         if coding not in ("", "identity"):
             told = f"The content-encoding {coding[:64]!r} is not understood; send the body plain."
             raise GatewayError("unsupported_media_type", told)

@@ -4,9 +4,9 @@ A series' key is its sample's name and label values, joined by NUL; ``page.py`` 
 looks a series up once and then adds to its own cell, which is one atomic add.
 """
 
-from bisect import bisect_left
 from typing import ClassVar, Literal, TypeAlias
 
+from smg._native.samples import Adding, Observing
 from smg.telemetry.cells import COUNTER, GAUGE, Cells
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
@@ -18,8 +18,6 @@ OTHER = "other"
 # Longest key the region takes; values of longer ones are cut.
 MAX_KEY = 240
 MICROSECONDS = 1_000_000
-# Number of the cell that holds a histogram's sum, behind those of its buckets (0 upwards).
-_SUM = -1
 
 # Seconds (spec api-and-ops 6.1).
 DURATION_BUCKETS = (
@@ -51,13 +49,13 @@ class Family:
 
     kind: ClassVar[Kind]
     cell_kind: ClassVar[int] = COUNTER
+    cells: Cells
+    process: int
 
-    def __init__(self, cells: Cells, process: int, name: str, text: str, labels: tuple[str, ...] = ()) -> None:
+    def _describe(self, name: str, text: str, labels: tuple[str, ...]) -> None:
         self.name = PREFIX + name
         self.text = text
         self.labels = labels
-        self._cells = cells
-        self._process = process
         self._seen: tuple[set[str], ...] = tuple(set() for _ in labels)
 
     def _bounded(self, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -74,35 +72,31 @@ class Family:
         return tuple(out)
 
     def _find(self, sample: str, values: tuple[str, ...]) -> int:
-        return self._cells.find_series(series_key(sample, values), self.cell_kind)
+        return self.cells.find_series(series_key(sample, values), self.cell_kind)
 
 
-class _Scalar(Family):
+class _Scalar(Adding, Family):
     """A family with one cell per label set."""
 
     def __init__(self, cells: Cells, process: int, name: str, text: str, labels: tuple[str, ...] = ()) -> None:
-        super().__init__(cells, process, name, text, labels)
-        self._index: dict[tuple[str, ...], int] = {}
+        super().__init__(cells, process)
+        self._describe(name, text, labels)
 
-    def _cell(self, values: tuple[str, ...]) -> int:
-        index = self._index.get(values)
+    def find(self, values: tuple[str, ...]) -> int:
+        """The cell of these label values."""
+        index = self.places.get(values)
         if index is None:
             bounded = self._bounded(values)
-            index = self._index.get(bounded)
+            index = self.places.get(bounded)
             if index is None:
-                index = self._index[bounded] = self._find(self.name, bounded)
+                index = self.places[bounded] = self._find(self.name, bounded)
         return index
 
 
 class Counter(_Scalar):
-    """Only goes up; what a dead process counted stays."""
+    """Only goes up (``inc``, by no negative amount); what a dead process counted stays."""
 
     kind = "counter"
-
-    def inc(self, *labels: str, amount: int = 1) -> None:
-        """Add ``amount`` (not negative) to the series of these label values."""
-        index = self._index.get(labels)
-        self._cells.cell_add(self._process, self._cell(labels) if index is None else index, amount)
 
 
 class Gauge(_Scalar):
@@ -113,14 +107,14 @@ class Gauge(_Scalar):
 
     def add(self, *labels: str, v: int = 1) -> None:
         """Move the gauge by ``v``."""
-        self._cells.cell_add(self._process, self._cell(labels), v)
+        self.inc(*labels, amount=v)
 
     def set(self, *labels: str, v: int) -> None:
         """Set this process's share to ``v``."""
-        self._cells.cell_set(self._process, self._cell(labels), v)
+        self.cells.cell_set(self.process, self.find(labels), v)
 
 
-class Histogram(Family):
+class Histogram(Observing, Family):
     """Seconds, or parts of 1. One counting cell per bucket that was ever hit, and their sum in millionths.
 
     Buckets do not overlap here; ``page.py`` adds them up to Prometheus' cumulative ones, so that one observation is
@@ -138,28 +132,17 @@ class Histogram(Family):
         labels: tuple[str, ...] = (),
         buckets: tuple[float, ...] = DURATION_BUCKETS,
     ) -> None:
-        super().__init__(cells, process, name, text, labels)
+        super().__init__(cells, process, tuple(round(limit * MICROSECONDS) for limit in buckets))
+        self._describe(name, text, labels)
         self.buckets = buckets
-        self._limits = [round(limit * MICROSECONDS) for limit in buckets]
-        # By label values the cells of the sum and of each bucket that was hit, None for the others.
-        self._index: dict[tuple[str, ...], list[int | None]] = {}
 
-    def observe(self, seconds: float, *labels: str) -> None:
-        """Record one duration (negative ones, from a stepped clock, count as 0)."""
-        amount = round(seconds * MICROSECONDS) if seconds > 0 else 0
-        bucket = bisect_left(self._limits, amount)
-        places = self._index.get(labels)
-        if places is None:
-            places = self._index.setdefault(self._bounded(labels), [None] * (len(self._limits) + 2))
-        place, total = places[bucket], places[_SUM]
-        if place is None or total is None:
-            place = places[bucket] = self._place(bucket, labels)
-            total = places[_SUM] = self._place(_SUM, labels)
-        self._cells.cell_add(self._process, place, 1)
-        self._cells.cell_add(self._process, total, amount)
-
-    def _place(self, cell: int, labels: tuple[str, ...]) -> int:
+    def find(self, labels: tuple[str, ...], bucket: int) -> list[int | None]:
+        """The cells of these label values, that of ``bucket`` and of the sum among them."""
         bounded = self._bounded(labels)
-        if cell == _SUM:
-            return self._find(self.name + "_sum", bounded)
-        return self._find(self.name + "_bucket", (*bounded, str(cell)))
+        places = self.places.get(bounded)
+        if places is None:
+            places = self.places[bounded] = [None] * (len(self.limits) + 2)
+        if places[bucket] is None:
+            places[bucket] = self._find(self.name + "_bucket", (*bounded, str(bucket)))
+            places[-1] = self._find(self.name + "_sum", bounded)
+        return places

@@ -40,10 +40,26 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+# What a dict has besides its items.
+_DICT_NAMES = frozenset(dir(dict))
+
+
 class _Environment(SandboxedEnvironment):
     """Not the immutable sandbox: templates build lists with ``append`` and ``pop``, on data made for one rendering."""
 
     intercepted_binops = frozenset({"*", "**"})
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """As Jinja's, which asks a dict for an attribute when it lacks an item, and takes long to find out."""
+        if type(obj) is dict and type(argument) is str and argument not in _DICT_NAMES:
+            return obj[argument] if argument in obj else self.undefined(obj=obj, name=argument)
+        return super().getitem(obj, argument)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """As Jinja's, which asks a dict for an attribute before it asks for an item."""
+        if type(obj) is dict and attribute not in _DICT_NAMES:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "**" and isinstance(right, int) and right > 64:

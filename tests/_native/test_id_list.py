@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smg._native.encode_cache import EncodeCache, find_ids
-from smg._native.id_list import LONG_IDS, as_json, compact, joined
+from smg._native.id_list import LONG_IDS, are_ids, as_json, compact, joined
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=20)
 
@@ -21,6 +21,22 @@ def test_few_ids_stay_the_list_they_are():
     assert many.typecode == "I"
     assert list(many) == [*few, 2**32 - 1]
     assert compact(many) is many
+
+
+@given(st.lists(st.integers() | st.integers(-2, 2) | st.integers(2**31 - 3, 2**31 + 3)))
+def test_ids_are_ints_of_31_bits(ids):
+    assert are_ids(ids) == all(0 <= token < 2**31 for token in ids)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1)))
+def test_ids_in_an_array_are_looked_at_too(ids):
+    assert are_ids(array("I", ids)) == are_ids(tuple(ids)) == all(token < 2**31 for token in ids)
+
+
+@pytest.mark.parametrize("no_int", ["1", None, 1.0])
+def test_what_is_no_int_is_no_id(no_int):
+    with pytest.raises(TypeError):
+        are_ids([1, no_int])
 
 
 @given(IDS, IDS, st.booleans(), st.booleans())

@@ -17,6 +17,8 @@ BORDERS = [0, 2**7 - 1, 2**7, 2**14 - 1, 2**14, 2**21 - 1, 2**21, 2**28 - 1, 2**
 @example(ids=[])
 @example(ids=BORDERS)
 @example(ids=[5] * 300)
+@example(ids=[*range(1023), 2**32 - 1])
+@example(ids=[*range(1024), 2**32 - 1])
 def test_the_generated_contract_reads_what_is_written(ids):
     message = pb.GenerateRequest(request_id="r", stream=True)
     read = pb.GenerateRequest.FromString(with_ids(message.SerializeToString(), ids, 2, 2))

@@ -26,3 +26,8 @@ def test_headers_are_those_of_any_response(headers, status, keep_alive):
     assert sent == format_http1_response(status, plain.processed_headers) + b"{}"
     lines = sent.split(b"\r\n\r\n")[0].split(b"\r\n")
     assert len(lines) == 1 + len({"content-type", *headers}) + len(more)
+
+
+def test_a_line_feed_ends_no_header():
+    sent = Answer(b"{}", 200, {"x-forged": "one\nset-cookie: a=b"}, content_type="application/json")
+    assert b"x-forged: oneset-cookie: a=b\r\n" in sent.whole(keep_alive=True)

@@ -17,7 +17,7 @@ OTHER = {
     *("--grpc", "--headless"),  # vllm serve
     *("--fast", "--full", "--sanitize", "--real-vllm", "--help", "--config", "--check", "--strict", "--inplace"),
     *("--tokens", "--contract", "--json"),  # smg-engine mock, smg-bench
-    *("--instructions", "--tree"),  # benchmarks/request.py
+    *("--instructions", "--stream", "--tools", "--tree"),  # benchmarks/request.py
     *("--enable-output-logprobs",),  # TokenSpeed
     *("--no-deps",),  # pip
     *("--peer-smg", "--scenarios", "--repeats", "--ours"),  # the comparison lab's compare.py

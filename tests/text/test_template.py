@@ -2,8 +2,10 @@
 
 import datetime
 import json
+import re
 
 import pytest
+from jinja2.sandbox import SandboxedEnvironment
 
 from smg.core.errors import GatewayError
 from smg.text import template as template_module
@@ -140,3 +142,24 @@ def test_template_files_without_a_template_are_refused(tmp_path, text):
 def test_a_missing_override_is_refused(tmp_path):
     with pytest.raises(TokenizerError, match="cannot be read"):
         find_template(tmp_path, {}, str(tmp_path / "absent.jinja"))
+
+
+class TestItemsAndAttributesOfDicts:
+    """They are Jinja's sandbox's, whatever a dict has by that name."""
+
+    @pytest.mark.parametrize("name", ["role", "gone", "items", "get", "__class__", "copy", "0"])
+    @pytest.mark.parametrize(
+        "form", ["{{{{ m['{}'] is defined }}}}", "{{{{ m['{}'] }}}}", "{{{{ (m|attr('{}')) is defined }}}}"]
+    )
+    def test_an_item_is_what_jinja_makes_of_it(self, name, form):
+        self.check(form.format(name))
+
+    @pytest.mark.parametrize("name", ["role", "gone", "items", "get", "__class__", "copy"])
+    def test_an_attribute_is_what_jinja_makes_of_it(self, name):
+        self.check(f"{{{{ m.{name} is defined }}}} {{{{ m.{name} is callable }}}} {{{{ m.{name} is string }}}}")
+
+    def check(self, source):
+        context = {"m": {"role": "user", "items": "own", "get": 1}}
+        plain = SandboxedEnvironment().from_string(source)
+        shown = re.sub(" at 0x[0-9a-f]+", "", plain.render(context))
+        assert re.sub(" at 0x[0-9a-f]+", "", render(source, **context)) == shown

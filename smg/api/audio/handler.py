@@ -100,7 +100,7 @@ def _call(task: str, request: Request, ctx: RequestContext, model: ModelRecord, 
         route.paths,
         route.feature,
         {**forwarded(ctx, request.headers), "content-type": form.content_type},
-        hints(request.headers),
+        hints(ctx.headers),
         asr.streams(form),
     )
 

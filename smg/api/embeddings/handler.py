@@ -45,7 +45,7 @@ async def run(
     ctx.endpoint = endpoint
     # Sanic stops reading while a body waits in its buffer; unless it reads on, a disconnect goes unnoticed.
     transport(request).resume_reading()
-    return await Embedding(services, ctx, model or "", inputs, paths).run(hints(request.headers))
+    return await Embedding(services, ctx, model or "", inputs, paths).run(hints(ctx.headers))
 
 
 def several(given: Texts | Ids, path: str) -> tuple[list[Input], list[str]]:

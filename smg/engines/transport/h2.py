@@ -130,7 +130,9 @@ class H2Transport:
         if self._closed:
             call.fail(Status("UNAVAILABLE", "the transport is closed"))
             return
-        best = min(self._connections, key=lambda connection: len(connection.calls), default=None)
+        best = next(iter(self._connections), None)
+        if len(self._connections) > 1:
+            best = min(self._connections, key=lambda connection: len(connection.calls))
         if best is None or (self._full(best) and len(self._connections) < _MAX_CONNECTIONS):
             best = H2Connection(self._address, self._roots, self._timing, self)
             self._connections[best] = 0
@@ -142,8 +144,8 @@ class H2Transport:
     def ended(self, connection: H2Connection, error: RpcError | None) -> None:
         if connection in self._connections:
             failed = error is not None and error.rpc == "UNAVAILABLE"
-            self._connections[connection] = self._connections[connection] + 1 if failed else 0
-            if self._connections[connection] >= _UNAVAILABLE_LIMIT:
+            failures = self._connections[connection] = self._connections[connection] + 1 if failed else 0
+            if failures >= _UNAVAILABLE_LIMIT:
                 self.leaving(connection, calm=False)
                 connection.retire()
         if not connection.calls:
@@ -157,7 +159,8 @@ class H2Transport:
             self._timing = self._timing.calmer()
 
     def _full(self, connection: H2Connection) -> bool:
-        return len(connection.calls) >= min(_STREAMS_PER_CONNECTION, connection.native.max_streams)
+        count = len(connection.calls)
+        return count >= _STREAMS_PER_CONNECTION or count >= connection.native.max_streams
 
     def _headers(self, path: str, timeout: float | None, metadata: Mapping[str, str] | None) -> bytes:
         if self._closed:

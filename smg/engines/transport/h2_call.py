@@ -21,15 +21,7 @@ from smg.core.errors import GatewayError
 from smg.core.stream import StreamTable
 from smg.engines.transport.errors import RpcError
 from smg.engines.transport.feeding import fed, feed_of, wake
-from smg.engines.transport.h2_headers import (
-    Headers,
-    Status,
-    answer_status,
-    early_status,
-    final_status,
-    informational,
-    reset_status,
-)
+from smg.engines.transport.h2_headers import Headers, Status, reset_status
 
 Item = TypeVar("Item")
 
@@ -68,7 +60,7 @@ class H2Call(Generic[Item]):
         self.lingering = False
         self._request: tuple[bytes, bytes] | None = (headers, message)
         self._layout = layout
-        self._largest = min(largest, _UINT32_MAX)
+        self._largest = largest if largest < _UINT32_MAX else _UINT32_MAX
         self._carrier: Carrier
         self._stream: Stream
         self._answered = False
@@ -169,18 +161,18 @@ class H2Call(Generic[Item]):
             return
         self._request = None
         if not self._answered:
-            if informational(headers) and not end:
+            if headers.informational and not end:
                 return
             self._answered = True
-            status = answer_status(headers, end)
+            status = None if headers.begins and not end else headers.refusal(end=end)
             if status is not None:
                 # What came with it, if anything, is no message: an error page, say.
                 self._end(status.error(established=False))
                 self._stream.abandon()
             else:
-                self._early = early_status(headers)
+                self._early = headers.early
             return
-        status = final_status(headers) if end else Status("INTERNAL", "headers in the middle of the answer")
+        status = headers.status if end else Status("INTERNAL", "headers in the middle of the answer")
         if status.name == "OK" and self._stream.cut:
             status = Status("INTERNAL", "the last message was cut off")
         self._finish(status)

@@ -74,6 +74,8 @@ class H2Connection:
         self._link: Link | None = None
         self._loop = asyncio.get_running_loop()
         self._settled: asyncio.Future[None] = self._loop.create_future()
+        # The peer's SETTINGS have been seen to.
+        self._steady = False
         self._leaving = False
         # A call has got further than to be sent.
         self._served = False
@@ -149,12 +151,21 @@ class H2Connection:
         for stream in native.take_ready():
             if isinstance(stream.owner, H2Call):
                 stream.owner.on_ready()
+        if self._steady and native.steady:
+            self.flush_soon()
+        else:
+            self._look_after()
+
+    def _look_after(self) -> None:
+        """See to what has become of the connection itself."""
+        native = self.native
         if native.failure is not None:
             self.lost(native.failure[1])
             return
         if native.settled and not self._settled.done():
             self._settled.set_result(None)
             self._spread()
+        self._steady = native.settled
         if native.goaway != self._told:
             self._drain()
         elif native.exhausted:

@@ -4,7 +4,7 @@ Requests are written as literals that enter no table, so there is no state to ke
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property
 from typing import cast
 from urllib.parse import unquote_to_bytes
 
@@ -14,7 +14,7 @@ import msgspec
 
 from smg.engines.transport.errors import RpcError, from_status
 
-Headers = tuple[tuple[bytes, bytes], ...]
+Fields = tuple[tuple[bytes, bytes], ...]
 
 # The names of status codes 0 to 16.
 _STATUSES = tuple(code.name for code in sorted(grpc.StatusCode, key=lambda code: code.value[0]))
@@ -42,6 +42,72 @@ _REMEMBERED, _SHORT = 64, 64
 _LONGEST_TIMEOUT_MS = 99_999_999
 
 
+class Status(msgspec.Struct, frozen=True):
+    """The end of a call: the status' name, its message and the trailers."""
+
+    name: str
+    details: str = ""
+    trailers: Mapping[str, str] = {}
+
+    def error(self, *, established: bool) -> RpcError | None:
+        """What to raise for it, None for OK."""
+        if self.name == "OK":
+            return None
+        return from_status(self.name, self.details, self.trailers, established=established)
+
+
+class Headers:
+    """The fields of a header block, and what they say.
+
+    All good answers of an engine begin and end with the same few blocks, so it is worked out once for each.
+    """
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+
+    @cached_property
+    def informational(self) -> bool:
+        """Whether these are 1xx headers, which precede an answer's own."""
+        return any(name == b":status" and value.startswith(b"1") for name, value in self.fields)
+
+    @cached_property
+    def begins(self) -> bool:
+        """Whether these are the first headers of an answer whose messages follow."""
+        return self.refusal(end=False) is None
+
+    def refusal(self, *, end: bool) -> Status | None:
+        """Read the first headers of an answer: None when messages follow, else how the call has ended."""
+        found = dict(self.fields)
+        http = found.get(b":status", b"")
+        if end and b"grpc-status" in found:
+            return self.status
+        if http != b"200":
+            return Status(_HTTP.get(http, "UNKNOWN"), f"HTTP status {http.decode('latin-1') or 'missing'}")
+        if not found.get(b"content-type", b"").startswith(b"application/grpc"):
+            return Status("UNKNOWN", "the answer's content-type is not gRPC's")
+        return Status("UNKNOWN", "the answer has no grpc-status") if end else None
+
+    @cached_property
+    def early(self) -> Status | None:
+        """The status of an answer without messages that ends after its headers, not with them.
+
+        Proxies over Go's HTTP library (Caddy) make that of an answer of trailers only: its headers and an empty DATA
+        frame.
+        """
+        return self.status if any(name == b"grpc-status" for name, _ in self.fields) else None
+
+    @cached_property
+    def status(self) -> Status:
+        """What trailers say."""
+        trailers = {name.decode("latin-1"): value.decode("utf-8", "replace") for name, value in self.fields}
+        number = trailers.get("grpc-status", "")
+        if not number:
+            return Status("UNKNOWN", "the trailers have no grpc-status", trailers)
+        name = _STATUSES[int(number)] if number.isdecimal() and int(number) < len(_STATUSES) else "UNKNOWN"
+        details = unquote_to_bytes(trailers.get("grpc-message", "")).decode("utf-8", "replace")
+        return Status(name, details, trailers)
+
+
 class HeaderDecoder:
     """HPACK decompression of one connection's answers.
 
@@ -59,7 +125,7 @@ class HeaderDecoder:
         if known is not None:
             return known
         try:
-            headers = cast("Headers", tuple(self._decoder.decode(block, raw=True)))
+            headers = Headers(cast("Fields", tuple(self._decoder.decode(block, raw=True))))
         except (hpack.HPACKError, ValueError, IndexError) as error:
             raise ValueError(f"headers that cannot be decompressed: {error}") from None
         if not _leaves_table(block):
@@ -84,20 +150,6 @@ def _leaves_table(block: bytes) -> bool:
         elif kind < 0x80 or kind == 0xFF:
             return False
     return True
-
-
-class Status(msgspec.Struct, frozen=True):
-    """The end of a call: the status' name, its message and the trailers."""
-
-    name: str
-    details: str = ""
-    trailers: Mapping[str, str] = {}
-
-    def error(self, *, established: bool) -> RpcError | None:
-        """What to raise for it, None for OK."""
-        if self.name == "OK":
-            return None
-        return from_status(self.name, self.details, self.trailers, established=established)
 
 
 def request_head(tls: bool, authority: str, path: str) -> bytes:
@@ -129,50 +181,6 @@ def request_tail(timeout: float | None, metadata: Mapping[str, str] | None) -> b
             raise from_status("INTERNAL", f"metadata {name!r} cannot be sent")
         out += _literal(name.encode(), value.encode())
     return out
-
-
-# All good answers of an engine begin and end with the same few blocks.
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def answer_status(headers: Headers, end: bool) -> Status | None:
-    """Read the first headers of an answer: None when messages follow, else how the call has ended."""
-    found = dict(headers)
-    http = found.get(b":status", b"")
-    if end and b"grpc-status" in found:
-        return final_status(headers)
-    if http != b"200":
-        return Status(_HTTP.get(http, "UNKNOWN"), f"HTTP status {http.decode('latin-1') or 'missing'}")
-    if not found.get(b"content-type", b"").startswith(b"application/grpc"):
-        return Status("UNKNOWN", "the answer's content-type is not gRPC's")
-    return Status("UNKNOWN", "the answer has no grpc-status") if end else None
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def early_status(headers: Headers) -> Status | None:
-    """Read the status of an answer without messages that ends after its headers, not with them.
-
-    Proxies over Go's HTTP library (Caddy) make that of an answer of trailers only: its headers and an empty DATA frame.
-    """
-    return final_status(headers) if any(name == b"grpc-status" for name, _ in headers) else None
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def informational(headers: Headers) -> bool:
-    """Tell whether these are 1xx headers, which precede an answer's own."""
-    return any(name == b":status" and value.startswith(b"1") for name, value in headers)
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def final_status(headers: Headers) -> Status:
-    """Read trailers."""
-    trailers = {name.decode("latin-1"): value.decode("utf-8", "replace") for name, value in headers}
-    number = trailers.get("grpc-status", "")
-    if not number:
-        return Status("UNKNOWN", "the trailers have no grpc-status", trailers)
-    name = _STATUSES[int(number)] if number.isdecimal() and int(number) < len(_STATUSES) else "UNKNOWN"
-    details = unquote_to_bytes(trailers.get("grpc-message", "")).decode("utf-8", "replace")
-    return Status(name, details, trailers)
 
 
 def reset_status(code: int, reason: str) -> Status:

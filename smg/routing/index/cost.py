@@ -62,7 +62,9 @@ class Cost(NamedTuple):
         Ties go to the first from position ``start`` on. Reasons: ``prefix``, ``load``, ``spread``.
         """
         size = 1 / BYTES_PER_TOKEN if text else 1.0
-        weight = _BASE + min((placement.backlog() / _BACKLOG) ** 2, _MOST_CONGESTION)
+        backlog = placement.backlog() / _BACKLOG
+        congestion = backlog * backlog
+        weight = _BASE + (congestion if congestion < _MOST_CONGESTION else _MOST_CONGESTION)
         position, why = placement.cheapest(
             length,
             self.request_price,

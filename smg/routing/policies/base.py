@@ -44,6 +44,10 @@ class Choice(NamedTuple):
     lesson: Lesson | None = None
     policy: str = ""
 
+    def by(self, policy: str) -> "Choice":
+        """The same, of which ``policy`` is the one that chose."""
+        return Choice(self.position, self.reason, self.matched, self.lesson, policy)
+
 
 class Policy(Protocol):
     """Chooses among candidates. State that other processes would have to know is kept in shared memory only."""

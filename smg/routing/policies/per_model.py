@@ -41,7 +41,7 @@ class PerModel:
 
     def choose(self, query: Query, candidates: Candidates) -> Choice:
         policy = self.of(query, candidates.policy)
-        return policy.choose(query, candidates)._replace(policy=policy.name)
+        return policy.choose(query, candidates).by(policy.name)
 
     def of(self, query: Query, hint: str = "") -> Policy:
         """The policy of ``query``; ``hint`` is what its model asks for (``parameters.read``), empty for nothing."""
