@@ -28,7 +28,7 @@ LONG = " the sea" * 100_000
 CONTEXT = "1000000"
 # Bytes of such an image in a request: three colours, twice, as its family wants it.
 PIXELS = 3 * 1000 * 1000 * 2 * 4
-AT_ONCE, ROUNDS = 6, 3
+AT_ONCE, ROUNDS = 6, 6
 NAMES = ("one", "two", "alone")
 
 
@@ -210,8 +210,12 @@ async def test_what_an_engine_does_not_read_is_given_up_with_its_client(place: P
         await asyncio.wait(asking)
         await until_async(lambda: place.active() == 0, PATIENCE)
         sizes.append(rss(worker))
-    # The heap keeps what one round took, whoever may use it next.
-    assert sizes[-1] - sizes[0] < AT_ONCE * PIXELS, [size // MIB for size in sizes]
+    # The heap keeps what a round took, whoever may use it next; but not all that all of them took.
+    most = sizes[1] + (ROUNDS - 2) * AT_ONCE * PIXELS / 2
+    try:
+        await until_async(lambda: rss(worker) < most, PATIENCE)
+    except TimeoutError:
+        raise AssertionError(f"{[size // MIB for size in sizes]} MiB after each round") from None
     assert place.gateway.metric("smg_engine_aborts_total") - aborts == ROUNDS * AT_ONCE
     alone.go_on()
     await place.idle()

@@ -88,7 +88,7 @@ CASES = (
     Case("body-413", "fine", 413, "request_too_large", body=b"x" * 100_001, counted=False),
     Case("json-400", "fine", 400, "json_parse_error", body=b"{", counted=False),
     Case("field-400", "fine", 400, "invalid_value", body=b'{"model":"fine"}', param="messages", counted=False),
-    Case("long-400", "fine", 400, "context_length_exceeded", body=b"long"),
+    Case("long-400", "fine", 400, "context_length_exceeded", body=b"long", param="messages"),
 )
 
 
