@@ -119,31 +119,47 @@ async def test_what_a_template_does_not_take_is_named(tmp_path, text, kwargs, pa
 @pytest.mark.parametrize(
     ("request_", "inline"),
     [
-        (chat("x" * 511), True),
-        (chat("x" * 512), False),
-        (chat("é" * 255), True),
-        (chat("é" * 256), False),
-        (chat("x" * 300, "y" * 300), False),
+        (chat("x" * 4095), True),
+        (chat("x" * 4096), False),
+        (chat("é" * 2047), True),
+        (chat("é" * 2048), False),
+        (chat("x" * 2100, "y" * 2100), False),
+        (chat(*["x"] * 32), True),
+        (chat(*["x"] * 33), False),
+        (chat(*["x"] * 33, raw=b"{}"), False),
         (chat([TextPart("x")]), False),
         (chat("x", tools=[Tool("t")]), False),
-        (chat("x", raw=b"{}" * 256), False),
-        (chat("x", raw=b"{}"), True),
-        (GenerationRequest("c", "m", prompt_text="x" * 511), True),
-        (GenerationRequest("c", "m", prompt_text="x" * 512), False),
-        (GenerationRequest("c", "m", prompt_ids=[1] * 600), False),
+        (chat("x", raw=b"{}" * 2048), False),
+        (chat("x", tools=[Tool("t")], raw=b"{}" * 2047), True),
+        (GenerationRequest("c", "m", prompt_text="x" * 4095), True),
+        (GenerationRequest("c", "m", prompt_text="x" * 4096), False),
+        (GenerationRequest("c", "m", prompt_ids=[1] * 4096), False),
     ],
 )
-async def test_long_prompts_leave_the_event_loop(model, monkeypatch, request_, inline):
-    threads = []
+async def test_long_prompts_leave_the_event_loop(model, threads, request_, inline):
+    assert (await prepare(model, request_)).ids
+    assert (threads == [threading.current_thread()]) is inline
+
+
+@pytest.mark.parametrize(("size", "inline"), [(511, True), (512, False)])
+async def test_with_the_library_they_do_so_earlier(llama, threads, size, inline):
+    assert not llama.tokenizer.native
+    assert (await prepare(llama, GenerationRequest("c", "m", prompt_text="x" * size))).ids
+    assert (threads == [threading.current_thread()]) is inline
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """The threads that have prepared."""
+    found = []
     real = prepare_module.prepare_now
 
     def spy(*arguments):
-        threads.append(threading.current_thread())
+        found.append(threading.current_thread())
         return real(*arguments)
 
     monkeypatch.setattr(prepare_module, "prepare_now", spy)
-    assert (await prepare(model, request_)).ids
-    assert (threads == [threading.current_thread()]) is inline
+    return found
 
 
 async def test_threads_that_prepare_yield_to_the_event_loop(model, monkeypatch):
@@ -151,7 +167,7 @@ async def test_threads_that_prepare_yield_to_the_event_loop(model, monkeypatch):
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     monkeypatch.setattr(prepare_module, "prepare_now", priority)
-    assert await prepare(model, chat("x" * 512)) == max(priority(), NICENESS)
+    assert await prepare(model, chat("x" * 5000)) == max(priority(), NICENESS)
 
 
 async def test_long_and_short_prompts_give_the_same_kind_of_ids(model):
