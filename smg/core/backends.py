@@ -106,7 +106,10 @@ class Source(Protocol):
 
 
 class RowSource(Source, Protocol):
-    """A Source that may feed rows by itself, without Python per token (DESIGN 6, the pump)."""
+    """A Source that may feed rows by itself, without Python per token (DESIGN 6, the pump).
+
+    Who is one derives from it, so that a type checker misses what it lacks: ``feeds_rows`` asks for one method only.
+    """
 
     def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
         """Feed the choices' further ids to ``rows`` of ``table`` while ``next`` is awaited; False: it can't.

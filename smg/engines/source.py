@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from smg.core.backends import EngineRequest
+from smg.core.backends import EngineRequest, RowSource
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -51,7 +51,7 @@ class Owner(Protocol):
         ...
 
 
-class GrpcSource:
+class GrpcSource(RowSource):
     """The ``Source`` of one Generate stream of ``request.n`` choices.
 
     A TokenCall needs a decoder with ``plain``. ``parcel`` is dropped when the engine has read it or never will.

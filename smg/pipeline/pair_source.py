@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from smg.core.backends import Source, feeds_rows
+from smg.core.backends import RowSource, Source, feeds_rows
 from smg.core.batch import TokenBatch, TokenLogprobs
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -22,8 +22,8 @@ _LATE_SECS = 2.0
 Ended: TypeAlias = Callable[[GatewayError | None], None]
 
 
-class PairSource:
-    """The ``Source`` (and ``RowSource``) of a pair whose prefill worker has the id ``worker``.
+class PairSource(RowSource):
+    """The ``Source`` of a pair whose prefill worker has the id ``worker``.
 
     ``ended`` is called when the prefill engine has done its work (None) or is to blame for a failure; not when it was
     stopped. It may take ``patience`` seconds. ``over`` is called when its stream is over, for whatever reason. With

@@ -6,7 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from smg.core.backends import Bootstrap, EngineRequest, Source, feeds_rows
+from smg.core.backends import Bootstrap, EngineRequest, RowSource, Source, feeds_rows
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -22,7 +22,7 @@ from smg.routing.pairing import PartnerFailed
 from smg.routing.router import Lease
 
 
-class _HandedOver:
+class _HandedOver(RowSource):
     """The ``Source`` of a decode engine whose prefill engine has ended, but holds the cache until it is fetched."""
 
     def __init__(self, decode: Source, forget: Callable[[str], None]) -> None:
@@ -37,6 +37,9 @@ class _HandedOver:
 
     def feed_rows(self, table: StreamTable, rows: Sequence[int]) -> bool:
         return feeds_rows(self._decode) and self._decode.feed_rows(table, rows)
+
+    def unsaid(self) -> list[TokenBatch]:
+        return self._decode.unsaid() if feeds_rows(self._decode) else []
 
     async def cancel(self, reason: str) -> None:
         """Stop the decode engine; the other one hears of it where it may still wait to be asked."""

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from smg._native.inlet import Intake, Tokens
 from smg._native.stream_feed import StreamFeed
 from smg.core import clock
-from smg.core.backends import EngineRequest
+from smg.core.backends import EngineRequest, RowSource
 from smg.core.batch import TokenBatch
 from smg.core.context import RequestContext
 from smg.core.errors import GatewayError
@@ -37,8 +37,8 @@ class Owner(Protocol):
         ...
 
 
-class ZmqSource:
-    """The ``Source`` (and ``RowSource``) of one request's choices.
+class ZmqSource(RowSource):
+    """The ``Source`` of one request's choices.
 
     An engine core sends all requests' tokens in one message, so nothing can hold back a single one: what a slow client
     has not taken waits here, and max_tokens bounds it. ``rank`` is the engine's rank that works on it.
