@@ -143,6 +143,10 @@ async def test_a_client_that_leaves_ends_them_and_nobody_is_blamed():
         assert set(slots(place, FAILURES).values()) == {0}
 
 
+# Images are shared out by content over engines whose ports differ from run to run: of so many each engine gets some.
+MANY = 24
+
+
 class Asked:
     """A fleet of one model whose requests have ``count`` images."""
 
@@ -235,7 +239,7 @@ class TestOnTheWayOfARequest:
             disaggregation=DisaggregationSettings(encode_timeout_secs=patience),
         )
         async with pairs("tokenspeed", "p1", "d1", "e1", "e2", scripts={"e1": script}, settings=settings) as place:
-            assert await Asked(place, 6).text() == TEXT
+            assert await Asked(place, MANY).text() == TEXT
             assert place.metric("smg_pd_leg_failures_total\0m\0encode") == 1
             failed = slots(place, FAILURES)
             assert failed["e1"] > 0
@@ -245,7 +249,7 @@ class TestOnTheWayOfARequest:
     async def test_a_killed_one_is_blamed_although_the_prefill_engine_complains_as_well(self):
         scripts = {"e1": Script(first_delay=5.0), "d1": Script.text(TEXT)}
         async with pairs("tokenspeed", "p1", "d1", "e1", "e2", scripts=scripts) as place:
-            running = asyncio.create_task(Asked(place, 6).text())
+            running = asyncio.create_task(Asked(place, MANY).text())
             await eventually(lambda: bool(place.engines["e1"].encoded) and place.engines["p1"].running == 1)
             await place.engines["e1"].kill()
             assert await running == TEXT
