@@ -6,6 +6,7 @@ integers accept ``100.0``; null means absent; unknown fields are tolerated; wron
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
@@ -16,7 +17,10 @@ from smg.core.errors import GatewayError
 
 T = TypeVar("T")
 
+# Python, and msgspec with it, reads no int of more, because that takes long.
+_MOST_DIGITS = 4300
 _PATH = re.compile(r" - at `(?P<path>[^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -75,6 +79,8 @@ def convert(value: Any, kind: type[T], path: str = "") -> T:
         found = _PATH.search(text)
         inner = found["path"].removeprefix("$").removeprefix(".") if found else ""
         message = text[: found.start()] if found else text
+        if missing := _MISSING.fullmatch(message):
+            inner = join(inner, missing["name"])
         raise GatewayError("invalid_value", message.replace("`", "'"), param=join(path, inner) or None) from None
 
 
@@ -172,7 +178,7 @@ def _explain(body: bytes) -> NoReturn:
     except UnicodeDecodeError as error:
         raise GatewayError("json_parse_error", f"the body is not valid UTF-8 (byte {error.start})") from None
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_in_range, parse_int=_few_digits)
     except json.JSONDecodeError as error:
         message = f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})"
         raise GatewayError("json_parse_error", message) from None
@@ -181,9 +187,23 @@ def _explain(body: bytes) -> NoReturn:
     except ValueError as error:
         raise GatewayError("json_parse_error", f"the body is not valid JSON: {error}") from None
     for path, where in _strings(value, ""):
+        if isinstance(where, _Huge):
+            raise GatewayError("invalid_value", "the number is out of range", param=path or None)
         if _SURROGATE.search(where):
             raise GatewayError("invalid_value", "unpaired UTF-16 surrogate in a string", param=path or None)
     raise GatewayError("json_parse_error", "the body is not valid JSON")
+
+
+class _Huge(str):
+    """A number that is JSON, but that no float or int of ours can be."""
+
+
+def _in_range(digits: str) -> float | _Huge:
+    return _Huge(digits) if math.isinf(number := float(digits)) else number
+
+
+def _few_digits(digits: str) -> int | _Huge:
+    return _Huge(digits) if len(digits) > _MOST_DIGITS else int(digits)
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -28,6 +28,9 @@ Identified = Callable[[str], None]
 # How often an engine is asked who it is although nothing speaks for a change, in seconds.
 DESCRIBE_SECS = 60.0
 
+# Characters of an error's detail that are shown as the reason of a worker's state.
+_SHOWN = 300
+
 
 class _Contradiction(GatewayError):
     """The engine is another one than the operator has configured: it is not to serve at all."""
@@ -75,6 +78,8 @@ class WorkerMonitor:
         # The model that is configured, once the engine has told the same.
         self._confirmed = ""
         self._seen_failures = 0
+        # The last failure's message, and what is shown of it.
+        self._told = ("", "")
         self.probed: float | None = None
         self._nudge = asyncio.Event()
         self._held = ""
@@ -263,7 +268,10 @@ class WorkerMonitor:
         return age < self._interval * 1000 / 2
 
     def _failed(self, reason: str, detail: str = "", *, certain: bool = False) -> None:
-        """A probe failed; ``certain``: no further one is needed to know that the engine must not serve."""
+        """A probe failed; ``certain``: no further one is needed to know that the engine must not serve.
+
+        ``detail`` is shown with the reason as it was in the log: one that changes with each probe changes no record.
+        """
         # Whoever answers next may be another engine, or the same one with another model.
         self._identified = False
         if self._held:
@@ -271,14 +279,18 @@ class WorkerMonitor:
         passive = self._threshold if certain else self._region.worker_get(self.worker.slot, table.FAILURES)
         before = self._health.status
         status = self._health.bad(clock.monotonic(), passive)
-        if before != status or self._health.failures == 1:
+        news = before != status or self._health.failures == 1
+        if news or self._told[0] != reason:
+            line = " ".join(detail.split())
+            self._told = reason, f"{reason}: {line[:_SHOWN]}" if line else reason
+        if news:
             starting = self.worker.origin == EmbeddedSource.name and status == "pending"
             log.log(
                 logging.INFO if starting else logging.WARNING,
                 "probe failed",
                 extra={"worker": self.worker.url, "worker_id": self.worker.id, "reason": reason, "error": detail},
             )
-        self._registry.set_status(self.worker.id, status, "" if status == "ready" else reason)
+        self._registry.set_status(self.worker.id, status, self._told[1])
 
 
 def _identity(runtime: str, info: EngineInfo) -> dict[str, str]:

@@ -180,7 +180,7 @@ class TestInput:
             ([{"role": "user"}], "input[0].content"),
             ([{"role": "user", "content": ""}], "input[0].content"),
             ([{"role": "user", "content": [{"type": "input_text", "text": ""}]}], "input[0].content"),
-            ([{"content": "x"}], "input[0]"),
+            ([{"content": "x"}], "input[0].role"),
             (["x"], "input[0]"),
             ([{"type": "poem", "role": "user", "content": "x"}], "input[0].type"),
             ([{"role": "user", "content": [{"text": "x"}]}], "input[0].content[0]"),
@@ -192,8 +192,8 @@ class TestInput:
                 "input[0].content[0].file_data",
             ),
             ([{"role": "assistant", "content": [TEXT, IMAGE]}], "input[0].content[1]"),
-            ([{"role": "user", "content": "x"}, {"type": "function_call", "name": "f"}], "input[1]"),
-            ([{"role": "user", "content": "x"}, {"type": "function_call_output", "call_id": "c"}], "input[1]"),
+            ([{"role": "user", "content": "x"}, {"type": "function_call", "name": "f"}], "input[1].call_id"),
+            ([{"role": "user", "content": "x"}, {"type": "function_call_output", "call_id": "c"}], "input[1].output"),
         ],
     )
     def test_what_is_wrong_is_told_with_its_place(self, items, place):
@@ -292,7 +292,7 @@ class TestTools:
         ("fields", "place"),
         [
             ({"tools": [{"name": "f"}]}, "tools[0]"),
-            ({"tools": [F, {"type": "function"}]}, "tools[1]"),
+            ({"tools": [F, {"type": "function"}]}, "tools[1].name"),
             ({"tools": [F, {"type": "function", "name": ""}]}, "tools[1].name"),
             ({"tools": [F, {"type": "hammer"}]}, "tools[1].type"),
             ({"tools": [SH | {"format": {"type": "poem"}}]}, "tools[0].format.type"),
@@ -344,7 +344,7 @@ class TestTextFormat:
     @pytest.mark.parametrize(
         ("form", "place"),
         [
-            ({"type": "json_schema"}, "text.format"),
+            ({"type": "json_schema"}, "text.format.name"),
             ({"type": "json_schema", "name": ""}, "text.format.name"),
             ({"type": "json_schema", "name": "a", "schema": 7}, "text.format.schema"),
             ({"type": "poem"}, "text.format.type"),

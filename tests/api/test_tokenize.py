@@ -138,7 +138,7 @@ class TestDetokenize:
     @pytest.mark.parametrize(
         ("body", "param"),
         [
-            ({}, None),
+            ({}, "tokens"),
             ({"tokens": "a"}, "tokens"),
             ({"tokens": [1, -1]}, "tokens[1]"),
             ({"tokens": [1, "a"]}, "tokens[1]"),

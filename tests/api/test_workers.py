@@ -95,7 +95,7 @@ async def test_roles_and_their_ports_become_labels_and_keys_go_to_control_alone(
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({}, None),
+        ({}, "url"),
         ({"url": 1}, "url"),
         ({"url": "grpc://e:1", "color": "red"}, None),
         ({"url": "grpc://e:1", "runtime_type": "abacus"}, "runtime_type"),

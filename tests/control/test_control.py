@@ -85,7 +85,7 @@ async def test_a_fleet_comes_up_with_models_and_tokenizer(settings, region):
             assert model.tokenizer_key == Path(model.tokenizer_dir).name
             assert model.context_length == 32768
             assert view.snapshot().model("org/other").id == "org/other"
-            await until(lambda: by_url(view, unreachable).reason == "the engine is not reachable")
+            await until(lambda: by_url(view, unreachable).reason.startswith("the engine is not reachable: "))
             assert not one.requests  # found out without a generation
             await until(lambda: region.worker_get(worker.slot, table.USAGE) == 500_000)
             assert region.worker_get(worker.slot, table.WAITING) == 3

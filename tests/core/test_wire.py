@@ -82,7 +82,7 @@ def test_union_default_unknown_and_paths():
         [{"text": "a"}, {"type": "video", "v": 1}, {"type": "image_url", "image_url": {"url": "u"}}], "c"
     )
     assert parts == [Text("a"), wire.Unknown("video", {"type": "video", "v": 1}), Image({"url": "u"})]
-    assert error_of(PARTS.many, [{"type": "text"}], "messages[2].content").param == "messages[2].content[0]"
+    assert error_of(PARTS.many, [{"type": "text"}], "messages[2].content").param == "messages[2].content[0].text"
     assert error_of(PARTS.many, [{"type": "text", "text": 5}], "m").param == "m[0].text"
     assert error_of(PARTS.many, ["x"], "m").param == "m[0]"
     assert error_of(PARTS.many, "x", "m").param == "m"
@@ -118,3 +118,39 @@ def test_loads_agrees_with_msgspec(value):
     except (msgspec.MsgspecError, UnicodeEncodeError):
         return
     assert wire.loads(body) == msgspec.json.decode(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b'{"temperature": 1e999}', "temperature"),
+        (b'{"temperature": -1e400}', "temperature"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "seed"),
+        (b'{"items": [{"seed": 1e999}]}', "items[0].seed"),
+    ],
+)
+def test_numbers_beyond_all_bounds_are_json_and_name_the_field(body, param):
+    class Item(msgspec.Struct):
+        seed: int = 0
+
+    class Body(msgspec.Struct):
+        temperature: float | None = None
+        seed: int | None = None
+        items: list[Item] = []
+
+    error = error_of(wire.decode, body, Body)
+    assert (error.code, error.message, error.param) == ("invalid_value", "the number is out of range", param)
+    assert error_of(wire.loads, body).param == param
+
+
+def test_a_member_that_is_missing_is_the_field():
+    class Item(msgspec.Struct):
+        name: str
+
+    class Body(msgspec.Struct):
+        items: list[Item]
+
+    for body, param in ((b"{}", "items"), (b'{"items": [{"name": "x"}, {}]}', "items[1].name")):
+        error = error_of(wire.decode, body, Body)
+        assert (error.code, error.param) == ("invalid_value", param)
+        assert "missing required field" in error.message

@@ -181,7 +181,7 @@ def _sampling(request: EngineRequest, choice: int, longest: int) -> list[Any]:
         True,  # the token that ends a choice stays: the gateway hides it itself
         *(None, None, None),  # thinking budget, custom parameters, tokens per message
         bias or None,
-        None if seed is None else min(max(seed + choice, 0), _INT64),
+        None if seed is None else (seed + choice) & _INT64,
         None,  # log probabilities have their own fields
         1,  # choices
         *([], 0),  # stop strings once more, normalized

@@ -269,6 +269,12 @@ class TestPositions:
         assert params[:11] == [8, None, [9], 0.5, 0.9, 7, 0.1, 0.2, 0.3, 1.1, 2]
         assert (params[15], params[22], params[23]) == (True, {"5": -1.0}, 42)
 
+    @pytest.mark.parametrize(
+        ("seed", "sent"), [(0, 0), (2**63 - 1, 2**63 - 1), (2**63 + 5, 5), (-1, 2**63 - 1), (-7, 2**63 - 7)]
+    )
+    def test_seeds_that_differ_stay_different(self, seed, sent):
+        assert self.sent(sampling=Sampling(seed=seed))[PARAMS][23] == sent
+
     def test_temperature_zero_is_the_best_token(self):
         params = self.sent(sampling=Sampling(temperature=0.0, top_k=9))[PARAMS]
         assert (params[3], params[5]) == (1.0, 1)
