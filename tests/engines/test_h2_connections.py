@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from smg.core.errors import GatewayError
+from smg.engines.transport import h2_link
 from smg.engines.transport.h2 import H2Transport
 from smg.engines.transport.h2_link import SocketLink
 from tests import h2_peer as h2
@@ -237,6 +238,20 @@ class TestConnections:
                     transport = connect_native(f"engine.test:{port}")
                     assert await read_all(transport.stream(PATH, b"x", None)) == [b"x"]
                     await transport.close()
+
+    async def test_an_address_of_a_kind_that_the_system_lacks_is_passed_over(self, connect_native, monkeypatch):
+        async with h2.serve_raw(h2.answering) as address:
+            port = int(address.rpartition(":")[2])
+            name_means(monkeypatch, ["::1", "127.0.0.1"], port)
+            real = socket.socket
+
+            def without_ipv6(family=-1, *more, **named):
+                if family == socket.AF_INET6:
+                    raise OSError(97, "Address family not supported by protocol")
+                return real(family, *more, **named)
+
+            monkeypatch.setattr(h2_link.socket, "socket", without_ipv6)
+            assert await read_all(connect_native(f"engine.test:{port}").stream(PATH, b"x", None)) == [b"x"]
 
     async def test_a_name_is_looked_up_for_each_connection(self, connect_native, monkeypatch):
         async with h2.serve_raw(h2.answering) as address:

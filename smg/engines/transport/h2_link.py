@@ -178,7 +178,7 @@ async def reached(host: str, port: int) -> socket.socket:
         while waiting or tries:
             if waiting:
                 family, kind, protocol, _, target = waiting.pop(0)
-                tries.add(loop.create_task(_dial(socket.socket(family, kind, protocol), target)))
+                tries.add(loop.create_task(_dial(family, kind, protocol, target)))
             patience = HEAD_START_SECS if waiting else None
             done, _ = await asyncio.wait(tries, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -194,7 +194,9 @@ async def reached(host: str, port: int) -> socket.socket:
     raise failure
 
 
-async def _dial(sock: socket.socket, target: Any) -> socket.socket:
+async def _dial(family: int, kind: int, protocol: int, target: Any) -> socket.socket:
+    # Where the system has no IPv6, say, this already fails, and only for such an address.
+    sock = socket.socket(family, kind, protocol)
     try:
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, target)
