@@ -171,6 +171,20 @@ async def answering_more(session: Session) -> None:
         session.send(answer(request.stream, request.body[5:]))
 
 
+def answering_pings(count: int, pings: list[bytes]) -> Callable[[Session], Awaitable[None]]:
+    """Script: say nothing to a request but the answers to its first ``count`` pings, which ``pings`` gets."""
+
+    async def script(session: Session) -> None:
+        await session.greet()
+        await session.request()
+        for _ in range(count):
+            pings.append((await session.until(PING)).payload)
+            session.send(frame(PING, ACK, payload=pings[-1]))
+        await session.gone()
+
+    return script
+
+
 @asynccontextmanager
 async def serve_raw(script: Callable[[Session], Awaitable[None]], **options) -> AsyncIterator[str]:
     """Run ``script`` for each connection; yields ``host:port``. A failed script fails the test."""

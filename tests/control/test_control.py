@@ -137,6 +137,16 @@ async def test_an_engine_that_says_it_is_ill_is_not_routed_to(settings, region):
         await until(lambda: by_url(view, engine.url).reason == "")
 
 
+async def test_a_ready_engine_that_begins_to_fail_says_why(settings, region):
+    async with MockEngine() as engine, controlling(settings(engine.url, health_failure_threshold=1000), region) as view:
+        await until(lambda: statuses(view) == {engine.url: "ready"})
+        engine.script = Script(healthy=False)
+        worker = await until(lambda: (found := by_url(view, engine.url)).reason and found)
+        assert (worker.reason, view.status(worker)) == ("the engine reports that it is not healthy", "ready")
+        engine.script = Script()
+        await until(lambda: by_url(view, engine.url).reason == "")
+
+
 async def test_another_model_at_the_same_address_is_noticed(settings, region):
     first = MockEngine(model="first")
     address = await first.start()

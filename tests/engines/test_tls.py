@@ -178,23 +178,11 @@ class TestLives:
 
     @only_native
     async def test_silence_is_asked_about_and_then_ended(self, tmp_path, connect):
-        files = self_signed(tmp_path)
-        pings = 0
-
-        async def script(session):
-            nonlocal pings
-            await session.greet()
-            await session.request()
-            for _ in range(2):
-                ping = await session.until(h2.PING)
-                pings += 1
-                session.send(h2.frame(h2.PING, h2.ACK, payload=ping.payload))
-            await session.gone()
-
-        async with serving(files, script) as address:
+        files, pings = self_signed(tmp_path), []
+        async with serving(files, h2.answering_pings(2, pings)) as address:
             made = connect(address, files, timing=Timing(keepalive=0.05, answer=0.2))
             error = await failure(made.stream(PATH, b"", None))
-        assert (error.rpc, pings, "pings" in error.detail) == ("UNAVAILABLE", 2, True)
+        assert (error.rpc, len(pings), "pings" in error.detail) == ("UNAVAILABLE", 2, True)
 
     async def test_a_long_request_waits_for_a_peer_that_does_not_read(self, tmp_path, connect):
         files = self_signed(tmp_path)
